@@ -1,0 +1,198 @@
+"""PostgreSQL through asyncpg. The user works with an `asyncpg.Connection`; `transaction()` blocks are savepoints.
+
+calendar = AsyncpgResource("calendar", "postgresql://…")
+await calendar.start()
+work = await calendar.begin(branch)
+await work.connection.execute("insert into appointment values ($1, $2)", room, when)
+vote = await work.prepare()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple
+
+import asyncpg
+
+from tutti.resources.postgres.driver import Fault, fault_of
+from tutti.resources.postgres.options import PostgresOptions
+from tutti.resources.postgres.resource import PostgresResource
+from tutti.resources.postgres.statements import not_yours, notifies, refuse_ending, work_ended
+
+_RETURN_SECONDS: Final = 5.0  # for the reset of a connection; one that does not answer is closed
+
+
+class AsyncpgResource(PostgresResource[asyncpg.Connection]):
+    """`settings` go to asyncpg.create_pool: ssl, password, command_timeout, init, …"""
+
+    def __init__(self, name: str, url: str, options: PostgresOptions | None = None, **settings: Any) -> None:
+        chosen = options or PostgresOptions()
+        super().__init__(name, AsyncpgDriver(url, chosen, settings), chosen)
+
+
+class BranchConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is published without type hints
+    """A connection whose user works in a transaction of ours."""
+
+    in_branch = False
+    over = False  # the branch has ended and the connection is on its way back
+    used = False  # by a user, who may have left settings, locks and cursors behind
+    notified = False
+
+    def itself(self) -> BranchConnection:
+        return self
+
+    async def open_branch(self, statements: Sequence[str]) -> None:
+        await asyncpg.Connection.execute(self, "; ".join(statements))
+        # Without an outermost transaction of its own, asyncpg refuses `transaction()` in one that it did not begin.
+        self._top_xact = asyncpg.Connection.transaction(self)
+        self.in_branch, self.over, self.used, self.notified = True, False, True, False
+
+    async def end_branch(self, statement: str) -> None:
+        self.in_branch, self.over = False, True
+        await asyncpg.Connection.execute(self, statement)
+        self._top_xact = None
+
+    async def run_ours(self, statement: str) -> str:
+        return str(await asyncpg.Connection.execute(self, statement))
+
+    async def rows_ours(self, statement: str) -> Sequence[Sequence[Any]]:
+        return [tuple(row) for row in await asyncpg.Connection.fetch(self, statement)]
+
+    def get_reset_query(self) -> str:
+        return str(super().get_reset_query()) if self.used else ""
+
+    # What the user may call; the rest of asyncpg's methods end nothing.
+
+    def _check(self, statement: str) -> None:
+        if self.over:
+            raise work_ended()
+        if self.in_branch:
+            refuse_ending(statement)
+            self.notified = self.notified or notifies(statement)
+
+    async def execute(self, query: str, *args: Any, **options: Any) -> Any:
+        self._check(query)
+        return await super().execute(query, *args, **options)
+
+    async def executemany(self, command: str, args: Any, **options: Any) -> Any:
+        self._check(command)
+        return await super().executemany(command, args, **options)
+
+    async def fetch(self, query: str, *args: Any, **options: Any) -> Any:
+        self._check(query)
+        return await super().fetch(query, *args, **options)
+
+    async def fetchmany(self, query: str, args: Any, **options: Any) -> Any:
+        self._check(query)
+        return await super().fetchmany(query, args, **options)
+
+    async def fetchrow(self, query: str, *args: Any, **options: Any) -> Any:
+        self._check(query)
+        return await super().fetchrow(query, *args, **options)
+
+    async def fetchval(self, query: str, *args: Any, **options: Any) -> Any:
+        self._check(query)
+        return await super().fetchval(query, *args, **options)
+
+    async def prepare(self, query: str, **options: Any) -> Any:
+        self._check(query)
+        return await super().prepare(query, **options)
+
+    def cursor(self, query: str, *args: Any, **options: Any) -> Any:
+        self._check(query)
+        return super().cursor(query, *args, **options)
+
+    async def add_listener(self, channel: str, callback: Any) -> Any:
+        self.notified = True
+        return await super().add_listener(channel, callback)
+
+    async def close(self, **options: Any) -> None:
+        if self.in_branch:
+            raise not_yours("close()")
+        await super().close(**options)
+
+    async def reset(self, **options: Any) -> None:
+        if self.in_branch:
+            raise not_yours("reset()")
+        self.over = False  # asyncpg resets by the methods that look at statements
+        await super().reset(**options)
+        self.used = False
+
+
+class _Lent(NamedTuple):
+    pool: Any
+    connection: BranchConnection
+
+
+class AsyncpgDriver:
+    """Two pools: one for branches at work, a small one to finish others when the first is used up. A pool hands out
+    proxies, which die when the connection is given back, or breaks; so what is behind them is remembered here."""
+
+    def __init__(self, url: str, options: PostgresOptions, settings: dict[str, Any]) -> None:
+        self._options = options
+        self._settings = settings | {"dsn": url, "connection_class": BranchConnection}
+        self._settings.setdefault("timeout", options.connect_timeout)
+        self._pool: Any = None
+        self._spare: Any = None
+        self._lent: dict[int, _Lent] = {}  # by the proxy's id
+
+    async def start(self) -> None:
+        self._pool = await asyncpg.create_pool(min_size=1, max_size=self._options.connections, **self._settings)
+        self._spare = await asyncpg.create_pool(min_size=0, max_size=self._options.spare_connections, **self._settings)
+
+    async def close(self) -> None:
+        for pool in (self._pool, self._spare):
+            if pool is not None:
+                await pool.close()
+
+    async def acquire(self, *, urgent: bool) -> asyncpg.Connection:
+        pool = self._pool
+        if urgent and pool.get_idle_size() == 0 and pool.get_size() >= pool.get_max_size():
+            pool = self._spare
+        proxy = await pool.acquire(timeout=self._options.connect_timeout)
+        self._lent[id(proxy)] = _Lent(pool, proxy.itself())
+        return proxy
+
+    async def release(self, connection: asyncpg.Connection) -> None:
+        pool, _ = self._lent.pop(id(connection))
+        with suppress(Exception):  # the pool closes a connection that it cannot reset
+            await pool.release(connection, timeout=_RETURN_SECONDS)
+
+    async def discard(self, connection: asyncpg.Connection) -> None:
+        pool, behind = self._lent.pop(id(connection))
+        behind.in_branch = False
+        behind.terminate()
+        with suppress(Exception):
+            await pool.release(connection)
+
+    def _behind(self, connection: asyncpg.Connection) -> BranchConnection:
+        return self._lent[id(connection)].connection
+
+    async def begin(self, connection: asyncpg.Connection, statements: Sequence[str]) -> None:
+        await self._behind(connection).open_branch(statements)
+
+    async def flush(self, connection: asyncpg.Connection) -> None: ...
+
+    async def end(self, connection: asyncpg.Connection, statement: str) -> None:
+        await self._behind(connection).end_branch(statement)
+
+    async def run(self, connection: asyncpg.Connection, statement: str) -> int:
+        count = (await self._behind(connection).run_ours(statement)).rpartition(" ")[2]
+        return int(count) if count.isdigit() else 0
+
+    async def rows(self, connection: asyncpg.Connection, statement: str) -> Sequence[Sequence[Any]]:
+        return await self._behind(connection).rows_ours(statement)
+
+    def notified(self, connection: asyncpg.Connection) -> bool:
+        return self._behind(connection).notified
+
+    def fault(self, error: BaseException) -> Fault | None:
+        match error:
+            case asyncpg.PostgresError():
+                return fault_of(error.sqlstate, str(error), lost=isinstance(error, asyncpg.PostgresConnectionError))
+            # InternalClientError: the last words of a dying backend were read when a statement was about to be sent.
+            case asyncpg.InterfaceError() | asyncpg.InternalClientError() | OSError():
+                return fault_of(None, str(error) or type(error).__name__, lost=True)
+            case _:
+                return None

@@ -1,0 +1,119 @@
+"""From what a user says to an open bus: embedded, by URL, or in memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+
+from tutti.bus.embedded import Embedded, default_folder
+from tutti.bus.memory import MemoryCluster, MemoryTransport
+from tutti.bus.nats import NatsOptions, NatsTransport
+from tutti.bus.port import Transport
+from tutti.errors import DeclarationError
+from tutti.limits import PUBLISH_TIMEOUT_SECONDS
+from tutti.model.subjects import Layout
+from tutti.runtime.bus import Bus, OpenTransport
+from tutti.runtime.catalogue import Stream
+
+MEMORY_URL = "memory://"
+
+
+def connect(
+    url: str | Sequence[str] | None = None,
+    *,
+    data: str | Path | None = None,
+    name: str = "",
+    namespace: str | None = None,
+    streams: Mapping[str, Stream] | None = None,
+    timeout: float = PUBLISH_TIMEOUT_SECONDS,
+    options: NatsOptions | None = None,
+) -> Bus:
+    """A bus, to be used as `async with tutti.connect() as bus:`.
+
+    url        nats://… or tls://… of one server or several; `memory://` for a bus within this process. Without one,
+               $TUTTI_URL; without that, a server of our own in the data folder, shared by all who name the same folder
+    data       the data folder of the embedded server ($TUTTI_DATA, or `.tutti` here)
+    name       the publisher's name: its events stay in order over restarts. Without one, each run is a publisher
+    namespace  keeps several applications on one server apart ($TUTTI_NAMESPACE, or "tutti")
+    streams    settings by stream: age, size, replicas
+    timeout    seconds that publishing waits for a server that is away
+    options    credentials, NKEYs, TLS and whatever else a cluster asks for
+    """
+    space = namespace or os.environ.get("TUTTI_NAMESPACE") or "tutti"
+    opener = _opener(url, data, options, name)
+    alone = opener is _open_memory
+    return Bus(opener, namespace=space, name=name, streams=streams, timeout=timeout, alone=alone)
+
+
+def _opener(
+    url: str | Sequence[str] | None, data: str | Path | None, options: NatsOptions | None, name: str
+) -> OpenTransport:
+    urls = _urls(url, options)
+    if urls and data is not None:
+        raise DeclarationError(
+            f"both a server ({urls[0]}) and a data folder ({data}) are named",
+            hint="name a URL for servers that run already, or a data folder for the embedded one",
+        )
+    if urls == (MEMORY_URL,):
+        return _open_memory
+    if urls:
+        given = options or NatsOptions()
+        chosen = msgspec.structs.replace(given, urls=urls, name=name or given.name)
+
+        async def open_cluster(layout: Layout) -> Transport:
+            transport = NatsTransport(chosen, layout)
+            await transport.start()
+            return transport
+
+        return open_cluster
+
+    async def open_embedded(layout: Layout) -> Transport:
+        return await EmbeddedTransport.open(Path(data) if data is not None else default_folder(), layout, name)
+
+    return open_embedded
+
+
+def _urls(url: str | Sequence[str] | None, options: NatsOptions | None) -> tuple[str, ...]:
+    if isinstance(url, str):
+        return tuple(part.strip() for part in url.split(",") if part.strip())
+    if url is not None:
+        return tuple(url)
+    if options is not None:
+        return options.urls
+    return _urls(os.environ.get("TUTTI_URL", ""), None)
+
+
+async def _open_memory(layout: Layout) -> Transport:
+    transport = MemoryTransport(layout, cluster=MemoryCluster())
+    await transport.start()
+    return transport
+
+
+class EmbeddedTransport(NatsTransport):
+    """The transport to the embedded server, which it holds while it is open."""
+
+    _embedded: Embedded
+
+    @classmethod
+    async def open(cls, folder: Path, layout: Layout, name: str) -> EmbeddedTransport:
+        embedded = await Embedded.acquire(folder)
+        try:
+            options = NatsOptions(urls=(embedded.url,), monitor_url=embedded.monitor_url, name=name or "tutti")
+            transport = cls(
+                options, layout, locate=lambda: (embedded.current_url(),), monitor=lambda: embedded.monitor_url
+            )
+            transport._embedded = embedded
+            await transport.start()
+        except BaseException:
+            await embedded.release()
+            raise
+        return transport
+
+    async def close(self) -> None:
+        try:
+            await super().close()
+        finally:
+            await self._embedded.release()

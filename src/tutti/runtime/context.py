@@ -1,0 +1,37 @@
+"""What the drivers of one bus share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from tutti.bus.port import Transport
+from tutti.model.subjects import Layout
+from tutti.runtime.admission import Item
+from tutti.runtime.catalogue import Catalogue
+from tutti.runtime.clock import Clock
+from tutti.runtime.dead import DeadLetters
+from tutti.runtime.execution import Failure
+from tutti.runtime.metrics import Metrics
+from tutti.runtime.publisher import Publisher
+
+
+class Context(msgspec.Struct, frozen=True):
+    transport: Transport
+    layout: Layout
+    clock: Clock
+    metrics: Metrics
+    catalogue: Catalogue
+    publisher: Publisher
+    dead: DeadLetters
+    bus: Any  # the Bus itself, for deliveries
+    instance: str  # this process's name among the instances of a subscriber
+    failed: Callable[[asyncio.Task[None]], None]  # a task of ours ended with an exception that nobody awaits
+    report: Callable[[str], None]  # something is wrong that health must show
+    alone: bool = (
+        False  # no other process can be on this bus: every partition is ours, and there is nobody to lease from
+    )
+    witness: Callable[[str, str, Sequence[Item], Failure | None], None] | None = None  # sees every call of a handler
