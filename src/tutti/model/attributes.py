@@ -31,16 +31,25 @@ TRACESTATE: Final = "tracestate"  # W3C Trace Context: vendors' additions to it
 PRIORITY: Final = "priority"  # higher goes first among the events that wait at a subscriber
 REPLY_TO: Final = "replyto"  # the subject on which the sender of a request waits
 
-# Reserved for later use: refused if a user sets one, ignored if an event brings one.
-TIME_ACCURACY: Final = "timeaccuracy"  # how far `time` may be off, in seconds
-HEARTBEAT: Final = "heartbeat"  # seconds after which silence of this publisher means that it is gone
+# The transaction that an event belongs to: see `model/involvement.py`.
 TX_ID: Final = "txid"  # the transaction in which the event was published
-TX_SEQUENCE: Final = "txsequence"  # the event's number within its transaction
+TX_SEQUENCE: Final = "txsequence"  # its number among the events of this type that its publisher published there
+TX_PUBLISHER: Final = "txpublisher"  # who published it: the hash of a member, or `manager` for who began it
+TX_EPOCH: Final = "txepoch"  # the manager's, when it was published
+TX_GROUP: Final = "txgroup"  # the standing group whose members take part, if there was no census
+TX_DEADLINE: Final = "txdeadline"  # when the transaction aborts at the latest, by the journal's clock
 TX_SCOPE: Final = "txscope"  # public, or private to the members of the transaction
 TX_CONTACT: Final = "txcontact"  # the subject of the transaction's manager
 TX_PARENT: Final = "txparent"  # the transaction that encloses this one
 
-RESERVED: Final = frozenset({TIME_ACCURACY, HEARTBEAT, TX_ID, TX_SEQUENCE, TX_SCOPE, TX_CONTACT, TX_PARENT})
+# Reserved for later use: refused if a user sets one, ignored if an event brings one.
+TIME_ACCURACY: Final = "timeaccuracy"  # how far `time` may be off, in seconds
+HEARTBEAT: Final = "heartbeat"  # seconds after which silence of this publisher means that it is gone
+
+RESERVED: Final = frozenset(
+    {TIME_ACCURACY, HEARTBEAT, TX_ID, TX_SEQUENCE, TX_PUBLISHER, TX_EPOCH, TX_GROUP}
+    | {TX_DEADLINE, TX_SCOPE, TX_CONTACT, TX_PARENT}
+)
 _TUTTIS_OWN: Final = frozenset(
     {SEQUENCE, PARTITION_KEY, EXPIRY, PRIORITY, REPLY_TO}
 )  # set by Tutti from what the call says

@@ -1,13 +1,16 @@
 """Where things are on the bus: the one place that knows how subjects are put together.
 
     <namespace>.event.<stream>.<type>.<tx>.<partition>[.<routing attribute>…]    the log of events
+    <namespace>.tx.<stream>.<type>.<tx>.<partition>[.<routing attribute>…]       the same log: events in transactions
     <namespace>.live.<type>.<tx>.<partition>[.<routing attribute>…]              best-effort events, never stored
+    <namespace>.status.<partition>.<tx>                                          the log of transactions' outcomes
     <namespace>.queue.<queue>.<type>                                             queues
     <namespace>.dead.<subscriber>.<handler>                                      dead letters
     <namespace>.state.<kind>.<key…>                                              compare-and-set records
     <namespace>.control.<…>                                                      protocol messages on the wire
 
-`<tx>` is `_` outside a transaction. Values become tokens by `token`: any text, safely, equal tokens for equal values.
+Events in transactions stand under a word of their own: their members listen to them without hearing all plain events,
+and readers of plain events do not read them. `<tx>` is `_` outside a transaction. Values become tokens by `token`: any text, safely, equal tokens for equal values.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ from tutti.errors import DeclarationError
 from tutti.limits import PARTITIONS_COUNT, ROUTING_TOKEN_MAX_BYTES
 
 NO_TRANSACTION: Final = "_"
+PRIVATE: Final = "=x"  # instead of a routing value, in private transactions: the subject tells nothing
 NULL_TOKEN: Final = "=-"  # a routing attribute without a value
 _SAFE: Final = re.compile(r"[A-Za-z0-9_-]+").fullmatch
 _PLAIN_POWER: Final = ROUTING_TOKEN_MAX_BYTES  # more zeros than this would not fit a token anyway
@@ -146,6 +150,21 @@ class Layout(msgspec.Struct, frozen=True):
     def event(self, stream: str, type_token: str, tx: str, partition: str, routing: tuple[str, ...]) -> str:
         return ".".join((self.namespace, "event", stream, type_token, tx, partition, *routing))
 
+    def transactional_subjects(self, stream: str) -> str:
+        return f"{self.namespace}.tx.{stream}.>"
+
+    def transactional(self, stream: str, type_token: str, tx: str, partition: str, routing: tuple[str, ...]) -> str:
+        """An event in a transaction. In a private one, whoever calls puts PRIVATE in the place of routing values."""
+        return ".".join((self.namespace, "tx", stream, type_token, tx, partition, *routing))
+
+    def of_type(self, stream: str, type_token: str) -> str:
+        """Every event of a type, in any transaction."""
+        return f"{self.namespace}.tx.{stream}.{type_token}.>"
+
+    def of_transaction(self, stream: str, tx: str) -> str:
+        """Every event of a transaction in a stream: so it can be enumerated from the log."""
+        return f"{self.namespace}.tx.{stream}.*.{tx}.>"
+
     def live(self, type_token: str, tx: str, partition: str, routing: tuple[str, ...]) -> str:
         return ".".join((self.namespace, "live", type_token, tx, partition, *routing))
 
@@ -178,3 +197,57 @@ class Layout(msgspec.Struct, frozen=True):
     @property
     def state_subjects(self) -> str:
         return f"{self.namespace}.state.>"
+
+    # Transactions
+
+    @property
+    def status_stream(self) -> str:
+        return f"{self.namespace}-status"
+
+    @property
+    def status_subjects(self) -> str:
+        return f"{self.namespace}.status.>"
+
+    def status(self, tx: str) -> str:
+        return f"{self.namespace}.status.{partition_of(tx)}.{tx}"
+
+    @property
+    def manifest_stream(self) -> str:
+        return f"{self.namespace}-manifests"
+
+    @property
+    def manifest_subjects(self) -> str:
+        return f"{self.namespace}.manifest.>"
+
+    def manifest(self, tx: str) -> str:
+        return f"{self.namespace}.manifest.{tx}"
+
+    def invitations(self, type_token: str) -> str:
+        """Where candidates listen: of each subscriber, one instance."""
+        return f"{self.namespace}.control.invite.{type_token}"
+
+    def members(self, type_token: str, tx: str) -> str:
+        """Where members of a census, and their manager, hear each other (`*` for any transaction of that type)."""
+        return f"{self.namespace}.control.type.{type_token}.{tx}"
+
+    def group(self, group: str, tx: str) -> str:
+        """The same for the members of a standing group."""
+        return f"{self.namespace}.control.group.{group}.{tx}"
+
+    def manager(self, tx: str) -> str:
+        """Where votes go: derived from journal, manager and transaction, all of which the id names."""
+        return f"{self.namespace}.control.manager.{tx.rpartition('-')[0]}.{tx}"
+
+    def managed(self, run: str) -> str:
+        """All that goes to one run of a manager: what its transactions' ids begin with."""
+        return f"{self.namespace}.control.manager.{run}.*"
+
+    def recovery(self, journal: str) -> str:
+        return f"{self.namespace}.control.recovery.{journal}"
+
+    def heartbeat(self, instance: str) -> str:
+        return f"{self.namespace}.control.beat.{instance}"
+
+    def operator(self, subscriber: str) -> str:
+        """Where an operator's word for a subscriber's branches goes."""
+        return f"{self.namespace}.control.operator.{subscriber}"
