@@ -13,8 +13,11 @@ One machine for each transaction, at its manager.
  5. `open` takes the round back: its votes are void, and closing goes on.
  6. Proposals go to the journal. Nothing is announced before the journal has said what stands; that is announced, be it
     the proposal or not, and repeated with growing pauses until every member has ended.
- 7. The publisher's own resources are a requirement: prepared with the members, finished with the decision.
- 8. A journal that does not answer is asked again. A fenced manager falls silent.
+ 7. A member whose outcome is abort is not waited for longer than `ABORT_WAIT_SECONDS`, and not at all once it is lost
+    without a yes: who has not voted undoes its work by itself, and may have lost its key; who has voted asks, and the
+    row stays.
+ 8. The publisher's own resources are a requirement: prepared with the members, finished with the decision.
+ 9. A journal that does not answer is asked again. A fenced manager falls silent.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ from tutti.model.messages import Decide, Ended, Prepare, Received, Send, Ticked,
 from tutti.model.transaction import Decision, Member, Outcome
 
 OWN: Final = "the publisher's own resources"
+ABORT_WAIT_SECONDS: Final = 4 * DECISION_REPEAT_MAX_SECONDS  # the decision was repeated a few times at the slowest pace
 
 # Inputs, beside those of the transaction
 
@@ -192,9 +196,11 @@ class Commitment:
     __slots__ = (
         "_asked_at",
         "_deadline",
+        "_decided_at",
         "_ended",
         "_epoch",
         "_excluded",
+        "_lost",
         "_members",
         "_minimum",
         "_now",
@@ -222,6 +228,8 @@ class Commitment:
         self._yes: set[str] = set()  # of this round
         self._excluded: dict[str, str] = {}  # and why
         self._ended: set[str] = set()
+        self._lost: set[str] = set()  # without a yes in this round, and not heard of since
+        self._decided_at = float("inf")
         self._wanted = False
         self._proposal: Decision | None = None
         self._now = float("-inf")
@@ -294,8 +302,7 @@ class Commitment:
             case AbortRequested():
                 return self._refuse(given.reason)
             case MemberLost():
-                lost = given.member in self._members and given.member not in self._yes | set(self._excluded)
-                return self._lose(given.member, "it does not answer any more") if lost else []
+                return self._miss(given.member)
             case JournalDecided():
                 return self._announce_first(given.decision)
             case JournalFailed():
@@ -341,7 +348,7 @@ class Commitment:
             case Guard.IN_TIME:
                 return self._now < self._deadline
             case Guard.NOBODY_LEFT:
-                return not self._own and self._ended >= self._members.keys()
+                return not self._own and not self._awaited()
             case _:
                 assert_never(guard)
 
@@ -381,6 +388,12 @@ class Commitment:
         self._excluded[member] = reason
         return [Excluded(member, reason), *([] if self._enough() else self._refuse("too few members are left"))]
 
+    def _miss(self, member: str) -> list[Effect]:
+        if member not in self._members or member in self._yes:
+            return []
+        self._lost.add(member)
+        return self._lose(member, "it does not answer any more") if member not in self._excluded else []
+
     def _count(self) -> list[Effect]:
         """Is the ballot over? Otherwise, when to look again."""
         if self._moves(Cause.COMPLETE):
@@ -404,13 +417,13 @@ class Commitment:
     def _announce_first(self, decision: Decision) -> list[Effect]:
         if not self._moves(Cause.ROW):
             return []
-        self.decision = decision
+        self.decision, self._decided_at = decision, self._now
         own: list[Effect] = [FinishOwn(decision.outcome)] if self._own else []
         return [*own, *self._announce()]
 
     def _announce(self) -> list[Effect]:
         row = self.decision
-        if row is None or self._ended >= self._members.keys():
+        if row is None or not self._awaited():
             self.wake_at = None
             return []
         self.wake_at = self._now + self._pause
@@ -455,6 +468,13 @@ class Commitment:
         return effects
 
     # Leaves
+
+    def _awaited(self) -> bool:
+        """Whether the end of a branch is still to be reported."""
+        row = self.decision
+        late = self._now >= self._decided_at + ABORT_WAIT_SECONDS
+        left = (h for h in self._members if h not in self._ended)
+        return any(row is None or row.outcome_for(h) == "commit" or not (late or h in self._lost) for h in left)
 
     def _missing(self) -> tuple[str, ...]:
         return tuple(h for h in self._members if h not in self._yes and h not in self._excluded)

@@ -39,6 +39,7 @@ class Post:
         self.silent: dict[str, int] = {}
         self.own = ""  # the database that the publisher uses in it
         self.own_fails = False
+        self.own_over = False  # what is still to be prepared need not be
 
     @property
     def place(self) -> str:
@@ -311,7 +312,7 @@ class Control(Site):
     # The publisher's own resources
 
     def _prepare_own(self, post: Post) -> None:
-        if post.own_fails:
+        if post.own_fails or post.own_over:
             self.tell(post, t.OwnPrepareFailed("no space", self.now))
             return
         self.shared.databases[post.own].prepare(post.tx, post.place, 1)
@@ -320,6 +321,7 @@ class Control(Site):
 
     def _finish_own(self, post: Post, outcome: Outcome) -> None:
         ground, own = self.ground, self.shared.databases[post.own]
+        post.own_over = True
         if ground.strikes(ground.faults.finish_fails, "a branch cannot be finished right now"):
             self.later(RETRY_SECONDS, lambda: self._finish_own(post, outcome))
             return

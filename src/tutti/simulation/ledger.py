@@ -40,7 +40,7 @@ class Ledger:
         self.undone: dict[str, list[Consumed]] = {}
         self.committed: dict[str, set[int]] = {}
         self.logs: dict[str, ParticipantRecord] = {}
-        self.resolved: dict[str, Outcome] = {}
+        self.resolved: dict[str, Outcome] = {}  # as the operator wished
         self.heuristics: dict[str, list[f.HeuristicShown]] = {}
         self._enter: dict[type, Callable[[Any], None]] = {
             f.Ordered: self._ordered,
@@ -84,6 +84,10 @@ class Ledger:
         """Whether its last word is a yes that the manager has not taken back."""
         said = self.last_vote.get(place)
         return said is not None and said[1] == "yes" and said[0] >= self.asked.get(tx, (0, 0))
+
+    def excused(self, place: str) -> bool:
+        """Whether an operator ended it on his own, and that is shown."""
+        return place in self.heuristics
 
     def who(self, place: str) -> str:
         joined = self.joined.get(place)

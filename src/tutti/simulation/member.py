@@ -106,7 +106,7 @@ class Subscriber(Workplace):
             self._part(record.tx, record.pseudonym, record.key, record.deadline), group=record.group
         )
         node = self._host(part, Participation.recovered(part, record))
-        self.tell(node, p.Recovered(self.now))
+        self.tell(node, p.Recovered(self.now, self.heuristics.get(node.place)))
         return self.nodes.get(record.tx)
 
     def _part(self, tx: str, pseudonym: str, key: str, deadline: float) -> p.Part:
@@ -258,6 +258,7 @@ class Subscriber(Workplace):
             case p.Park():
                 self.later(PARKED_SECONDS, lambda: self.tell(node, p.CompensationResumed(self.now)))
             case p.RecordHeuristic():
+                self.heuristics.setdefault(node.place, effect.finished)
                 self.ground.see(self.name, HeuristicShown(tx, node.place, effect.finished, effect.decided))
             case p.Forget():
                 if self.habits.forgetful:

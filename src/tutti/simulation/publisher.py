@@ -96,24 +96,25 @@ class Publisher(Control):
             self.later(self.ground.latency(), lambda: self._advance(job))
 
     def _advance(self, job: Job) -> None:
+        born = self.incarnation
         delay = next(job.script, None)
-        if delay is not None:
+        if delay is not None and self.incarnation == born:
             self.later(delay, lambda: self._advance(job))
 
     def _script(self, post: Post, order: Order) -> Iterator[float | None]:
         """None: somebody else will have it go on."""
-        ground, machine, job = self.ground, post.machine, self._jobs[order.tx]
+        ground, job = self.ground, self._jobs[order.tx]
         for _ in range(ENLIST_ATTEMPTS_COUNT if order.own else 0):
-            if not machine.open or post.own:
+            if not self._works(post) or post.own:
                 break
             self._enlist(post, order, lambda: self._advance(job))
             yield None
-        if machine.open and order.child:
+        if self._works(post) and order.child:
             self._child(post)
-        if machine.open and order.condition:
+        if self._works(post) and order.condition:
             self._condition(post, met=order.condition == "met")
         for number in range(order.events):
-            if machine.open:
+            if self._works(post):
                 ground.see(self.name, Demanded(post.tx, f"event e{number}"))
                 last = order.last and number == order.events - 1
                 self.tell(post, t.Publishing(f"e{number}", TYPES[0], self.now, last))
@@ -128,6 +129,9 @@ class Publisher(Control):
             case "nothing":
                 pass
 
+    def _works(self, post: Post) -> bool:
+        return self.posts.get(post.tx) is post and post.machine.open
+
     def _enlist(self, post: Post, order: Order, go_on: Callable[[], None]) -> None:
         journal = self.shared.journal
 
@@ -135,7 +139,7 @@ class Publisher(Control):
             if isinstance(answer, Fenced):
                 self.ground.see(self.name, FencedOff(post.tx, self.name, post.epoch))
                 self.tell(post, t.Fenced(self.now))
-            elif not isinstance(answer, Failed) and post.machine.open:
+            elif not isinstance(answer, Failed) and self._works(post):
                 post.own, post.own_fails = self.name, order.own_fails
                 self.ground.see(self.name, Demanded(post.tx, "own"))
                 self.tell(post, t.Enlisted(self.name))
@@ -169,7 +173,9 @@ class Publisher(Control):
     # Ending
 
     def _ask(self, post: Post, wish: Outcome) -> None:
-        job = self._jobs[post.tx]
+        job = self._jobs.get(post.tx)
+        if job is None:
+            return  # it died on the way
         job.requests += 1
         self.ground.see(self.name, Asked(post.tx, job.requests, wish))
         if wish == "commit":

@@ -1,8 +1,8 @@
-"""What of a subscriber survives its process: the database, and its own log. And where its events come from."""
+"""What of a subscriber survives its process: the database, its own log, recorded heuristics. And where its events come from."""
 
 from __future__ import annotations
 
-from tutti.model.transaction import ParticipantRecord
+from tutti.model.transaction import Outcome, ParticipantRecord
 from tutti.simulation.database import Database
 from tutti.simulation.facts import Logged
 from tutti.simulation.ground import Ground
@@ -21,6 +21,7 @@ class Workplace(Site):
         self.habits = habits
         self.database = Database(name, ground)
         self.records: dict[str, ParticipantRecord] = {}
+        self.heuristics: dict[str, Outcome] = {}  # how an operator had a branch finished
 
     def write_record(self, place: str, record: ParticipantRecord) -> None:
         self.records[place] = record

@@ -140,4 +140,5 @@ QUESTIONS: Final[dict[Stage, DoubtState]] = {  # the three states of doubt
     Stage.JOINED: "joined",
     Stage.WORKING: "working",
     Stage.VOTED: "voted",
+    Stage.RESOLVED: "voted",  # what was decided after all
 }

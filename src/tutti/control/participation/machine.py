@@ -6,7 +6,8 @@ One machine for each subscriber and transaction.
  2. Events are handled one at a time, in the order of their arrival, each number once; deferred ones after the work has
     ended. An event that came before the begin waits for it.
  3. A handler that fails, an event that is gone from the log, an own time-out: the vote is no, and leaves at once; the
-    work is undone without waiting. A member of a group writes its no down: it could begin anew after a crash.
+    work is undone without waiting. Who could vote otherwise after a crash writes the no down first: a member of a group,
+    which may begin anew, and whoever has a yes of an earlier round in its log, or may have one of this.
  4. A prepare is answered `open` if we have published what it does not count, received more than it counts, or hold
     deferred events. Events that it counts and that did not come are fetched. When everything is handled, the work is
     prepared, then the yes is written into the own log, then it is sent: in this order.
@@ -16,7 +17,7 @@ One machine for each subscriber and transaction.
  7. The outcome for a member that is left out is abort. Committing, rolling back and compensating are tried until they
     succeed; then, and not before, the end is reported.
  8. What does not come from the manager, comes twice, late or from an older epoch, changes nothing.
- 9. An operator may finish a branch in doubt. That is recorded, and compared with the decision when it comes.
+ 9. An operator may finish a branch in doubt. That is recorded, and compared with the decision, for which we go on asking.
 10. In doubt, see `doubt`. Who is asked by a peer passes on what the manager signed.
 """
 
@@ -69,6 +70,9 @@ from tutti.model import messages as wire
 from tutti.model.transaction import Consumed, LogState, Outcome, ParticipantRecord, member_hash
 
 
+_RESOLUTION: Final[dict[Outcome, Cause]] = {"commit": Cause.RESOLVE_COMMIT, "abort": Cause.RESOLVE_ABORT}
+
+
 class Participation:
     """The state is changed in place; one for each subscriber and transaction."""
 
@@ -82,6 +86,8 @@ class Participation:
         self._later: wire.Received | None = None  # came while the vote was prepared
         self._vote: wire.Vote | None = None
         self._logged = self._omitted = False
+        self._writing = 0  # records that the log has not answered for
+        self._unsaid = ""  # why the vote is no, while that is being written down
         self._decision: wire.Decide | None = None
         self._finishing = finishing.Finishing(self._work.committed)
         self._forget_at: float | None = None
@@ -132,7 +138,7 @@ class Participation:
                 self._moves(Cause.ENROL)
                 return []
             case Recovered():
-                return self._recover()
+                return self._recover(given)
             case wire.Received():
                 return self._receive(given)
             case wire.Ticked():
@@ -157,12 +163,10 @@ class Participation:
             case PrepareFailed() if self._holds(Guard.THIS_ROUND, given):
                 self._work.fail()
                 return self._refuse(given.reason)
-            case LogFailed() if self._holds(Guard.THIS_ROUND, given):
-                return self._refuse(given.reason)
-            case PrepareFailed() | LogFailed():
+            case PrepareFailed():
                 return []
-            case LogWritten():
-                return self._voted() if self._moves(Cause.LOGGED, given) else []
+            case LogWritten() | LogFailed():
+                return self._written(given)
             case Resolved():
                 return self._resolve(given.outcome)
             case ResourcesFinished() | FinishFailed() | Compensated() | CompensationFailed() | CompensationResumed():
@@ -277,6 +281,8 @@ class Participation:
             if asked_round(given) > (self._epoch, self._round):
                 self._later = given
             return []
+        if self._unsaid:
+            return []
         if self.stage in {Stage.REFUSING, Stage.REFUSED} or (self.stage is Stage.FORGOTTEN and not self._omitted):
             self._epoch = max(self._epoch, asked.epoch)
             return [self._no(self._vote.reason if self._vote is not None else "it had given up")]
@@ -342,7 +348,25 @@ class Participation:
             self._work.committed[:] = self._work.consumed
             self._logged = True
             return self._voted() if self._moves(Cause.COMMITTED_EARLY, given) else []
-        return [WriteLog(self._record("voted"))] if self._moves(Cause.PREPARED, given) else []
+        return [self._write("voted")] if self._moves(Cause.PREPARED, given) else []
+
+    def _write(self, state: LogState) -> WriteLog:
+        self._writing += 1
+        return WriteLog(self._record(state))
+
+    def _written(self, given: LogWritten | LogFailed) -> list[Effect]:
+        """Records are written in order: the no stands in the log when nothing is being written any more."""
+        self._writing = max(0, self._writing - 1)
+        if self._unsaid:
+            if self._writing or self.stage not in {Stage.REFUSING, Stage.REFUSED}:
+                return []
+            if isinstance(given, LogFailed):
+                return [self._write("working")]
+            reason, self._unsaid = self._unsaid, ""
+            return [self._no(reason)]
+        if isinstance(given, LogWritten):
+            return self._voted() if self._moves(Cause.LOGGED, given) else []
+        return self._refuse(given.reason) if self._holds(Guard.THIS_ROUND, given) else []
 
     def _voted(self) -> list[Effect]:
         self._logged = True
@@ -355,11 +379,18 @@ class Participation:
         return wire.Send(self._vote, wire.To.MANAGER)
 
     def _refuse(self, reason: str) -> list[Effect]:
+        perhaps = self._perhaps_logged()
         if not self._moves(Cause.FAILURE):
             return []
-        self._logged = self._logged or bool(self._part.group)
-        note: list[Effect] = [WriteLog(self._record("working"))] if self._part.group else []
-        return [*note, self._no(reason), *self._start_finishing("abort")]
+        if not perhaps and not self._part.group:
+            return [self._no(reason), *self._start_finishing("abort")]
+        self._logged, self._unsaid = True, reason
+        return [self._write("working"), *self._start_finishing("abort")]
+
+    def _perhaps_logged(self) -> bool:
+        """Whether a record of a yes may be in the log, though nobody has said so."""
+        committing = self.stage is Stage.PREPARING and self._part.compensatable
+        return self._logged or committing or self.stage is Stage.LOGGING
 
     # Finishing
 
@@ -367,6 +398,7 @@ class Participation:
         if self.stage in {Stage.ENDED, Stage.FORGOTTEN}:
             return [] if self._omitted or given.signer != wire.MANAGER else [self._ended()]
         outcome = decide.outcome_for(self.member)
+        self._logged = self._perhaps_logged()
         alone = self.stage in {Stage.REFUSED, Stage.RESOLVED}
         joined = self.stage is Stage.JOINED
         if self._moves(Cause.LEARN, given):
@@ -405,7 +437,7 @@ class Participation:
         return effects
 
     def _resolve(self, outcome: Outcome) -> list[Effect]:
-        if not self._moves(Cause.RESOLVE_COMMIT if outcome == "commit" else Cause.RESOLVE_ABORT):
+        if not self._moves(_RESOLUTION[outcome]):
             return []
         return [RecordHeuristic(outcome, None), *self._start_finishing(outcome)]
 
@@ -427,11 +459,15 @@ class Participation:
             return []
         return [CloseLog(self._record("committed" if self._finishing.outcome == "commit" else "aborted"))]
 
-    def _recover(self) -> list[Effect]:
+    def _recover(self, given: Recovered) -> list[Effect]:
+        if given.resolved is not None and self._moves(_RESOLUTION[given.resolved]):
+            return self._start_finishing(given.resolved)
         if self.stage is Stage.VOTED:
             self._doubt.step(doubt.Waiting("voted", 0.0, self._now))
             return []
-        return self._refuse("it had crashed before it voted")
+        if not self._moves(Cause.FAILURE):
+            return []
+        return [self._no("it had crashed before it voted"), *self._start_finishing("abort")]  # the log says so
 
     def _record(self, state: LogState) -> ParticipantRecord:
         return self._work.record(state, self._epoch, self._round, self._deadline)

@@ -52,9 +52,11 @@ class Enrolled(msgspec.Struct, frozen=True):
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """The first input after `Participation.recovered`."""
+    """The first input after `Participation.recovered`. `resolved`: an operator had decided so for this branch, as the
+    recorded heuristic says (`RecordHeuristic`)."""
 
     now: float
+    resolved: Outcome | None = None
 
 
 class Arrived(msgspec.Struct, frozen=True):
@@ -303,8 +305,8 @@ class CloseLog(msgspec.Struct, frozen=True):
 
 
 class RecordHeuristic(msgspec.Struct, frozen=True):
-    """Show until the operator forgets it: the branch was finished one way, the transaction decided (None: not yet
-    known) the other. No answer."""
+    """Make durable, before what follows is begun, and show until the operator forgets it: the branch was finished one
+    way, the transaction decided (None: not yet known) the other. No answer."""
 
     finished: Outcome
     decided: Outcome | None

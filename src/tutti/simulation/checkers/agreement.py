@@ -11,7 +11,7 @@ from tutti.simulation.ledger import Ledger
 
 
 def _observe(ledger: Ledger, fact: Committed | RolledBack | Undone) -> Objections:
-    if fact.place in ledger.resolved:
+    if ledger.excused(fact.place):
         return
     outcome, who = ledger.outcome_for(fact.tx, fact.place), ledger.who(fact.place)
     if isinstance(fact, Committed) and outcome != "commit":
@@ -30,7 +30,7 @@ def _needed(ledger: Ledger, fact: RolledBack | Undone) -> bool:
 def _conclude(ledger: Ledger) -> Iterator[tuple[str, str]]:
     for tx, record in ledger.records.items():
         for place in record.members:
-            if place in ledger.resolved:
+            if ledger.excused(place):
                 continue
             outcome = ledger.outcome_for(tx, place)
             if outcome == "abort" and (ledger.applied.get(place) or ledger.committed.get(place)):
@@ -38,7 +38,7 @@ def _conclude(ledger: Ledger) -> Iterator[tuple[str, str]]:
     for place, rows in ledger.applied.items():
         joined = ledger.joined[place]
         record = ledger.records.get(joined.tx)
-        if rows and place not in ledger.resolved and (record is None or place not in record.members):
+        if rows and not ledger.excused(place) and (record is None or place not in record.members):
             yield joined.tx, f"{joined.site} kept work in a transaction of which it is no member"
 
 

@@ -16,7 +16,7 @@ def _observe(ledger: Ledger, fact: Sent | Finished) -> Objections:
                 yield f"{who} reports its end, and a branch of it is still prepared"
             if ended.outcome == "abort" and (ledger.applied.get(place) or ledger.committed.get(place)):
                 yield f"{who} reports that it is undone, and its work is there"
-            if ended.outcome == "commit" and ledger.rows.get(fact.tx) is None and place not in ledger.resolved:
+            if ended.outcome == "commit" and ledger.rows.get(fact.tx) is None and not ledger.excused(place):
                 yield f"{who} reports a commit without a row"
         case Finished():
             row = ledger.rows.get(fact.tx)

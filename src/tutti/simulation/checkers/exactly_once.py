@@ -22,7 +22,7 @@ def _observe(ledger: Ledger, fact: Applied) -> Objections:
 def _conclude(ledger: Ledger) -> Iterator[tuple[str, str]]:
     for tx, row in ledger.rows.items():
         for place in ledger.records[tx].members:
-            if row.outcome_for(place) == "commit" and place not in ledger.resolved:
+            if row.outcome_for(place) == "commit" and not ledger.excused(place):
                 shown, wanted = {_key(event) for event in ledger.applied.get(place, ())}, _wanted(ledger, tx, place)
                 if shown != wanted:
                     lost, more = sorted(wanted - shown), sorted(shown - wanted)

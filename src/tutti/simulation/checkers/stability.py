@@ -18,7 +18,7 @@ def _observe(ledger: Ledger, fact: Decided | Sent | RolledBack | Undone) -> Obje
             if before != vote.value:
                 yield f"{fact.site} voted {before} in round {vote.round}, and then {vote.value}"
         case RolledBack() | Undone():
-            alone = ledger.outcome_for(fact.tx, fact.place) is None and fact.place not in ledger.resolved
+            alone = ledger.outcome_for(fact.tx, fact.place) is None and not ledger.excused(fact.place)
             if alone and ledger.bound(fact.tx, fact.place):
                 yield f"{ledger.who(fact.place)} voted yes and undoes its work without a decision"
         case _:
