@@ -54,7 +54,7 @@ LAYERS: Final = (
     Layer("resources", _VALUES, "the package itself; each resource is an adapter to one kind of database"),
     Layer(
         "runtime",
-        (*_VALUES, "filters", "flow", "control", "compensation", "bus"),
+        (*_VALUES, "filters", "flow", "control", "compensation", "bus", "journal"),
         "the driver: clocks and tasks live here",
     ),
     Layer(

@@ -63,7 +63,19 @@ TESTED_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     },
     **{
         f"journal/{name}.py": ("tests/contracts/test_journals.py", "what they promise is the contract of every journal")
-        for name in ("deciding", "keeping", "outbox", "port", "records", "rows", "sql")
+        for name in ("deciding", "keeping", "outbox", "port", "records", "rows", "sql", "store")
+    },
+    **{
+        f"{name}.py": (
+            "tests/contracts/test_participant_logs.py",
+            "what they promise is the contract of every such log",
+        )
+        for name in (
+            "journal/participants",
+            "journal/participants_sql",
+            "journal/participating",
+            "testing/contracts/participants",
+        )
     },
 }
 

@@ -5,6 +5,7 @@ The journals themselves are in `tutti.journal.sqlite` and `tutti.journal.postgre
 
 from __future__ import annotations
 
+from tutti.journal.participants import Enrolment, LogRow, Parked, ParticipantLog
 from tutti.journal.port import Journal
 from tutti.journal.records import (
     Answer,
@@ -21,9 +22,13 @@ from tutti.journal.records import (
 __all__ = [
     "Answer",
     "Dossier",
+    "Enrolment",
     "Entry",
     "Heuristic",
     "Journal",
+    "LogRow",
+    "Parked",
+    "ParticipantLog",
     "Proposal",
     "QueuedStatus",
     "Sent",

@@ -17,8 +17,10 @@ from psycopg import errors as sqlstates
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from tutti.errors import AnswerLost, DeclarationError, JournalError, JournalUnfit, JournalUnreachable
+from tutti.journal import participating
+from tutti.journal.participants_sql import SqlParticipantLog
 from tutti.journal.rows import Row
-from tutti.journal.schema import check_format, identify, statements
+from tutti.journal.schema import TABLES, check_format, identify, statements
 from tutti.journal.sql import SqlJournal
 from tutti.limits import (
     JOURNAL_BUSY_SECONDS,
@@ -45,10 +47,6 @@ class PostgresJournal(SqlJournal):
         connect: float = JOURNAL_CONNECT_SECONDS,
         durable: bool = True,
     ) -> None:
-        if not _SCHEMA(schema):
-            raise DeclarationError(
-                f"{schema!r} cannot name the journal's schema", hint="use lower-case letters, digits and '_'"
-            )
         place = Place(url, schema, busy, connect)
         super().__init__(
             prepare=lambda: prepare(place, durable=durable),
@@ -59,10 +57,37 @@ class PostgresJournal(SqlJournal):
         )
 
 
+class PostgresParticipantLog(SqlParticipantLog):
+    """The participants' log; several hosts' instances of a subscriber share it. `durable` as above."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "tutti_participants",
+        writers: int = JOURNAL_WRITERS_COUNT,
+        busy: float = JOURNAL_BUSY_SECONDS,
+        connect: float = JOURNAL_CONNECT_SECONDS,
+        durable: bool = True,
+    ) -> None:
+        place = Place(url, schema, busy, connect)
+        super().__init__(
+            prepare=lambda: prepare(place, participating.TABLES, durable=durable),
+            writer=lambda: PostgresSession(place),
+            reader=lambda: PostgresSession(place, reads=True),
+            writers=writers,
+            readers=1,
+        )
+
+
 class Place:
     """Where the journal is, and how long anything there may take."""
 
     def __init__(self, url: str, schema: str, busy: float, connect: float) -> None:
+        if not _SCHEMA(schema):
+            raise DeclarationError(
+                f"{schema!r} cannot name the journal's schema", hint="use lower-case letters, digits and '_'"
+            )
         self.schema = schema
         try:
             given = conninfo_to_dict(url)
@@ -169,7 +194,7 @@ class PostgresSession:
             self.close()
         return meaning
 
-    def create(self, *, durable: bool) -> str:
+    def create(self, tables: str, *, durable: bool) -> str:
         """Schema, tables and settings; returns the journal's id. One process at a time."""
         self.begin()
         rows = self.rows
@@ -178,9 +203,8 @@ class PostgresSession:
             rows.one("SELECT pg_advisory_xact_lock(?)", _CREATING)
             check_format(_meta(rows, self._place.schema), self._place.name)
             rows.run(f"CREATE SCHEMA IF NOT EXISTS {self._place.schema}")
-            for statement in statements(
-                number="DOUBLE PRECISION", counter="BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
-            ):
+            counter = "BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY"
+            for statement in statements(tables, number="DOUBLE PRECISION", counter=counter, blob="BYTEA"):
                 rows.run(statement)
             name = identify(rows, self._place.name)
             self.commit()
@@ -190,10 +214,10 @@ class PostgresSession:
         return name
 
 
-def prepare(place: Place, *, durable: bool) -> str:
+def prepare(place: Place, tables: str = TABLES, *, durable: bool) -> str:
     session = PostgresSession(place)
     try:
-        return session.create(durable=durable)
+        return session.create(tables, durable=durable)
     except psycopg.Error as error:
         raise explained(error, place, committing=False) from error
     finally:

@@ -85,9 +85,10 @@ CREATE INDEX IF NOT EXISTS outcomes_age ON outcomes (decided_at);
 """
 
 
-def statements(*, number: str, counter: str) -> list[str]:
-    """`number`: the type of a floating-point time; `counter`: a key that counts by itself and never goes back."""
-    text = TABLES.replace("{number}", number).replace("{counter}", counter)
+def statements(tables: str = TABLES, *, number: str, counter: str, blob: str = "BLOB") -> list[str]:
+    """`number`: the type of a floating-point time; `counter`: a key that counts by itself and never goes back; `blob`:
+    bytes."""
+    text = tables.replace("{number}", number).replace("{counter}", counter).replace("{blob}", blob)
     return [statement.strip() for statement in text.split(";") if statement.strip()]
 
 

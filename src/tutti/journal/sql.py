@@ -2,62 +2,24 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
-from tutti.errors import DeclarationError, JournalUnreachable
+from tutti.errors import DeclarationError
 from tutti.journal import deciding, keeping, outbox
 from tutti.journal.records import Answer, Dossier, Entry, Heuristic, Proposal, QueuedStatus, Sent
-from tutti.journal.rows import Rows
-from tutti.journal.scribe import Scribe, Session
-from tutti.limits import JOURNAL_GROUP_MAX_COUNT, JOURNAL_LEASE_SECONDS, JOURNAL_PAGE_MAX_COUNT
+from tutti.journal.store import SqlStore
+from tutti.limits import JOURNAL_LEASE_SECONDS, JOURNAL_PAGE_MAX_COUNT
 from tutti.model.messages import Ended
 from tutti.model.status import TransactionStatus
 from tutti.model.transaction import WHOLE, Decision, TransactionRecord, journal_of
 
-_Result = TypeVar("_Result")
 
-
-class SqlJournal:
-    """See `tutti.journal.port`. `prepare` creates or checks the tables and returns the journal's id; it blocks."""
-
-    def __init__(
-        self,
-        *,
-        prepare: Callable[[], str],
-        writer: Callable[[], Session],
-        reader: Callable[[], Session],
-        writers: int,
-        readers: int,
-    ) -> None:
-        self._prepare = prepare
-        self._new = (writer, reader)
-        self._threads = (writers, readers)
-        self._id = ""
-        self._scribes: tuple[Scribe, Scribe] | None = None
+class SqlJournal(SqlStore):
+    """See `tutti.journal.port`. The database's id is the journal's."""
 
     @property
     def id(self) -> str:
         return self._id
-
-    async def start(self) -> None:
-        if self._scribes is not None:
-            return
-        self._id = await asyncio.to_thread(self._prepare)
-        (writer, reader), (writers, readers) = self._new, self._threads
-        self._scribes = (
-            Scribe(writer, name="write", threads=writers, group=JOURNAL_GROUP_MAX_COUNT),
-            Scribe(reader, name="read", threads=readers, group=1),
-        )
-
-    async def close(self) -> None:
-        scribes, self._scribes = self._scribes, None
-        for scribe in scribes or ():
-            await asyncio.to_thread(scribe.end)
-
-    async def now(self) -> float:
-        return await self._ask(lambda rows: rows.now)
 
     # Managers
 
@@ -151,17 +113,6 @@ class SqlJournal:
 
     async def forget(self, before: float) -> int:
         return await self._write(lambda rows: keeping.forget(rows, before))
-
-    async def _write(self, statements: Callable[[Rows], _Result]) -> _Result:
-        return await self._running()[0].do(statements)
-
-    async def _ask(self, statements: Callable[[Rows], _Result]) -> _Result:
-        return await self._running()[1].do(statements)
-
-    def _running(self) -> tuple[Scribe, Scribe]:
-        if self._scribes is None:
-            raise JournalUnreachable("this journal was not started here, or was closed", hint="await journal.start()")
-        return self._scribes
 
     def _own(self, tx: str) -> None:
         if (named := journal_of(tx)) != self._id:

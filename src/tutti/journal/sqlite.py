@@ -19,8 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from tutti.errors import AnswerLost, JournalError, JournalUnfit, JournalUnreachable
+from tutti.journal import participating
+from tutti.journal.participants_sql import SqlParticipantLog
 from tutti.journal.rows import Row
-from tutti.journal.schema import check_format, identify, statements
+from tutti.journal.schema import TABLES, check_format, identify, statements
 from tutti.journal.sql import SqlJournal
 from tutti.limits import JOURNAL_BUSY_SECONDS, JOURNAL_READERS_COUNT
 
@@ -48,6 +50,22 @@ class SqliteJournal(SqlJournal):
             reader=lambda: SqliteSession(self.path, clock, busy, reads=True),
             writers=1,
             readers=JOURNAL_READERS_COUNT,
+        )
+
+
+class SqliteParticipantLog(SqlParticipantLog):
+    """The participants' log, in a file of its own; `clock` as above."""
+
+    def __init__(
+        self, path: Path, *, clock: Callable[[], float] = time.time, busy: float = JOURNAL_BUSY_SECONDS
+    ) -> None:
+        self.path = path.absolute()
+        super().__init__(
+            prepare=lambda: prepare(self.path, clock, busy, participating.TABLES),
+            writer=lambda: SqliteSession(self.path, clock, busy),
+            reader=lambda: SqliteSession(self.path, clock, busy, reads=True),
+            writers=1,
+            readers=1,
         )
 
 
@@ -144,14 +162,14 @@ class SqliteSession:
         self.close()  # the next `begin` opens what the disk has
         return explained(error, self._path, committing=committing)
 
-    def create(self) -> str:
+    def create(self, tables: str) -> str:
         """Tables and settings of the file; returns its id."""
         self.begin()
         assert self._connection is not None  # noqa: S101  for the type checker: begin opens it
         try:
             known = _meta(self.rows)
             check_format(known, str(self._path))  # before any of our tables is put beside newer ones
-            for statement in statements(number="REAL", counter="INTEGER PRIMARY KEY AUTOINCREMENT"):
+            for statement in statements(tables, number="REAL", counter="INTEGER PRIMARY KEY AUTOINCREMENT"):
                 self._connection.execute(statement)
             name = identify(self.rows, str(self._path))
             self.commit()
@@ -200,14 +218,14 @@ def require_synced(connection: sqlite3.Connection, path: Path) -> None:
         )
 
 
-def prepare(path: Path, clock: Callable[[], float], busy: float) -> str:
+def prepare(path: Path, clock: Callable[[], float], busy: float, tables: str = TABLES) -> str:
     """Create or check the file; returns the journal's id."""
     session = SqliteSession(path, clock, busy)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):  # nobody else reads decisions and members' keys
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
-        return session.create()
+        return session.create(tables)
     except (sqlite3.Error, OSError) as error:
         raise explained(error, path, committing=False) from error
     finally:
