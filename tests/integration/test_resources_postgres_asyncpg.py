@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import asyncpg
@@ -11,6 +12,7 @@ import pytest
 from tests.integration.postgres_adapters import ADAPTERS, Database, branch, database
 from tutti.errors import CannotPrepare, OutcomeNotYours
 from tutti.resources.embedded_postgres import EmbeddedPostgres
+from tutti.resources.postgres import lent
 from tutti.resources.postgres.options import PostgresOptions
 from tutti.resources.postgres.resource import PostgresResource
 
@@ -92,6 +94,77 @@ async def test_listening_is_not_work(resource: PostgresResource[Any]) -> None:
         await work.prepare()
 
 
+async def test_a_connection_stays_dead_while_it_is_reset(
+    db: Database, resource: PostgresResource[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Giving back goes on behind the work's back. asyncpg's own proxy is alive until its last moment."""
+    reset_done, go_on = asyncio.Event(), asyncio.Event()
+    reset = asyncpg.Connection.reset
+
+    async def halted(connection: Any, **options: Any) -> None:
+        await reset(connection, **options)
+        reset_done.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(asyncpg.Connection, "reset", halted)
+    work = await resource.begin(branch())
+    stale = work.connection
+    await work.commit()
+    await reset_done.wait()
+    try:
+        with pytest.raises(OutcomeNotYours, match="the work has ended"):
+            await db.insert(stale, "late")
+    finally:
+        go_on.set()
+    assert await db.kept() == []
+
+
+async def test_nothing_that_was_taken_from_a_connection_outlives_its_work(
+    db: Database, resource: PostgresResource[Any]
+) -> None:
+    work = await resource.begin(branch(1))
+    stale = work.connection
+    method, statement = stale.execute, await stale.prepare("insert into kept values ('late')")
+    nested, cursor = stale.transaction(), stale.cursor("select 1")
+    begun = stale.execute("insert into kept values ('late')")  # and not awaited yet
+    await work.commit()
+    other = await resource.begin(branch(2))
+    for late in (
+        begun,
+        _later(lambda: method("insert into kept values ('late')")),
+        _later(statement.fetch),
+        _later(nested.start),
+        _later(lambda: cursor),
+        _later(lambda: stale.copy_records_to_table("kept", records=[("late",)])),
+        _later(lambda: stale.add_listener("x", lambda *_: None)),
+    ):
+        with pytest.raises(OutcomeNotYours, match="the work has ended"):
+            await late
+    await db.insert(other.connection, "kept")
+    await other.commit()
+    assert await db.kept() == ["kept"]
+
+
+async def _later(call: Callable[[], Awaitable[object]]) -> None:
+    await call()
+
+
+async def test_a_listener_gets_what_its_work_has(resource: PostgresResource[Any]) -> None:
+    """Not what is behind it, which would live on."""
+    heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+    work = await resource.begin(branch())
+    stale = work.connection
+
+    def listen(connection: Any, _: object) -> None:
+        heard.set_result(connection)
+
+    stale.add_log_listener(listen)
+    await stale.execute("do $$ begin raise notice 'here'; end $$")
+    assert await heard is stale
+    stale.remove_log_listener(listen)
+    await work.rollback()
+
+
 async def test_every_error_of_a_broken_way_is_one(resource: PostgresResource[Any]) -> None:
     fault: Any = resource._driver.fault
     for error in (
@@ -109,7 +182,7 @@ async def test_every_error_of_a_broken_way_is_one(resource: PostgresResource[Any
 async def test_finishing_does_not_reset_what_nobody_used(resource: PostgresResource[Any]) -> None:
     driver: Any = resource._driver
     connection = await driver.acquire(urgent=True)
-    behind = connection.itself()
+    behind = lent.behind(connection)
     assert behind.get_reset_query() == ""
     await driver.begin(connection, ["BEGIN"])
     await driver.end(connection, "ROLLBACK")

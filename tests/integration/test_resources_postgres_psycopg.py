@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import psycopg
@@ -60,23 +60,52 @@ async def test_nested_transactions_are_savepoints(db: Database, resource: Postgr
     assert await db.kept() == ["kept"]
 
 
-async def test_a_cursor_that_is_kept_dies_with_the_work(db: Database, resource: PostgresResource[Any]) -> None:
+async def test_nothing_that_was_taken_from_a_connection_outlives_its_work(
+    db: Database, resource: PostgresResource[Any]
+) -> None:
+    late = "insert into kept values ('late')"
     work = await resource.begin(branch(1))
-    cursor, connection = work.connection.cursor(), work.connection
+    stale = work.connection
+    method, cursor, nested = stale.execute, stale.cursor(), stale.transaction()
+    portal, open_block = stale.cursor("portal"), stale.transaction()
+    await portal.execute("select 1")
+    await open_block.__aenter__()
+    begun = stale.execute(late)  # and not awaited yet
+    assert cursor.connection is stale
+    assert stale.connection is stale
     await work.commit()
     other = await resource.begin(branch(2))
-    for late in (cursor.execute, connection_execute(connection)):
+    for attempt in (
+        begun,
+        _later(lambda: method(late)),
+        _later(lambda: stale.execute(late)),
+        _later(lambda: cursor.execute(late)),
+        _later(lambda: cursor.copy("copy kept from stdin").__aenter__()),
+        _later(nested.__aenter__),
+        _later(portal.fetchall),
+        _later(lambda: open_block.__aexit__(None, None, None)),
+    ):
         with pytest.raises(OutcomeNotYours, match="the work has ended"):
-            await late("insert into kept values ('late')")
+            await attempt
+    portal._closed = True  # psycopg warns of one that was left open
+    await db.insert(other.connection, "kept")
     await other.commit()
-    assert await db.kept() == []
+    assert await db.kept() == ["kept"]
 
 
-def connection_execute(connection: Any) -> Any:
-    async def execute(statement: str) -> None:
-        await connection.execute(statement)
+async def _later(call: Callable[[], Awaitable[object]]) -> None:
+    await call()
 
-    return execute
+
+async def test_no_way_of_a_cursor_ends_the_work(db: Database, resource: PostgresResource[Any]) -> None:
+    work = await resource.begin(branch())
+    await db.insert(work.connection, "kept")
+    with pytest.raises(OutcomeNotYours):
+        work.connection.cursor().copy("rollback")
+    with pytest.raises(OutcomeNotYours):
+        work.connection.cursor().stream("rollback")
+    await work.commit()
+    assert await db.kept() == ["kept"]
 
 
 async def test_a_row_factory_is_for_one_work(resource: PostgresResource[Any]) -> None:

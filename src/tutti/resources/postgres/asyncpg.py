@@ -15,10 +15,12 @@ from typing import Any, Final, NamedTuple
 
 import asyncpg
 
+from tutti.resources.postgres import lent
 from tutti.resources.postgres.driver import Fault, fault_of
+from tutti.resources.postgres.lent import Lent
 from tutti.resources.postgres.options import PostgresOptions
 from tutti.resources.postgres.resource import PostgresResource
-from tutti.resources.postgres.statements import not_yours, notifies, refuse_ending, work_ended
+from tutti.resources.postgres.statements import not_yours, notifies, refuse_ending
 
 _RETURN_SECONDS: Final = 5.0  # for the reset of a connection; one that does not answer is closed
 
@@ -32,24 +34,21 @@ class AsyncpgResource(PostgresResource[asyncpg.Connection]):
 
 
 class BranchConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is published without type hints
-    """A connection whose user works in a transaction of ours."""
+    """A connection whose user works in a transaction of ours. It is lent behind a `LentConnection`."""
 
     in_branch = False
-    over = False  # the branch has ended and the connection is on its way back
     used = False  # by a user, who may have left settings, locks and cursors behind
     notified = False
-
-    def itself(self) -> BranchConnection:
-        return self
+    lent: LentConnection | None = None
 
     async def open_branch(self, statements: Sequence[str]) -> None:
         await asyncpg.Connection.execute(self, "; ".join(statements))
         # Without an outermost transaction of its own, asyncpg refuses `transaction()` in one that it did not begin.
         self._top_xact = asyncpg.Connection.transaction(self)
-        self.in_branch, self.over, self.used, self.notified = True, False, True, False
+        self.in_branch, self.used, self.notified = True, True, False
 
     async def end_branch(self, statement: str) -> None:
-        self.in_branch, self.over = False, True
+        self.in_branch = False
         await asyncpg.Connection.execute(self, statement)
         self._top_xact = None
 
@@ -62,11 +61,13 @@ class BranchConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is 
     def get_reset_query(self) -> str:
         return str(super().get_reset_query()) if self.used else ""
 
+    def _unwrap(self) -> Any:
+        """What asyncpg hands to listeners."""
+        return self.lent or super()._unwrap()
+
     # What the user may call; the rest of asyncpg's methods end nothing.
 
     def _check(self, statement: str) -> None:
-        if self.over:
-            raise work_ended()
         if self.in_branch:
             refuse_ending(statement)
             self.notified = self.notified or notifies(statement)
@@ -115,19 +116,30 @@ class BranchConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is 
     async def reset(self, **options: Any) -> None:
         if self.in_branch:
             raise not_yours("reset()")
-        self.over = False  # asyncpg resets by the methods that look at statements
         await super().reset(**options)
         self.used = False
 
 
-class _Lent(NamedTuple):
+class LentConnection(Lent, asyncpg.connection._ConnectionProxy):  # type: ignore[misc]  # no type hints, as above
+    """By its second base it is an `asyncpg.Connection` to isinstance()."""
+
+    __slots__ = ()
+
+    def _maybe_gc_stmt(self, statement: Any) -> None:
+        """Called when prepared statements and cursors are deleted, and they may outlive their work."""
+        lent.behind(self)._maybe_gc_stmt(statement)
+
+
+class _Lending(NamedTuple):
     pool: Any
-    connection: BranchConnection
+    proxy: Any  # asyncpg's own, which the pool wants back
 
 
 class AsyncpgDriver:
-    """Two pools: one for branches at work, a small one to finish others when the first is used up. A pool hands out
-    proxies, which die when the connection is given back, or breaks; so what is behind them is remembered here."""
+    """Two pools: one for branches at work, a small one to finish others when the first is used up.
+
+    A pool hands out proxies, which live until the connection has been reset. That is too long: in their last moment
+    the connection is in nobody's transaction. So the user has a `LentConnection`, and the proxies are for the pool."""
 
     def __init__(self, url: str, options: PostgresOptions, settings: dict[str, Any]) -> None:
         self._options = options
@@ -135,7 +147,7 @@ class AsyncpgDriver:
         self._settings.setdefault("timeout", options.connect_timeout)
         self._pool: Any = None
         self._spare: Any = None
-        self._lent: dict[int, _Lent] = {}  # by the proxy's id
+        self._lendings: dict[int, _Lending] = {}  # by the id of what was lent
 
     async def start(self) -> None:
         self._pool = await asyncpg.create_pool(min_size=1, max_size=self._options.connections, **self._settings)
@@ -151,41 +163,47 @@ class AsyncpgDriver:
         if urgent and pool.get_idle_size() == 0 and pool.get_size() >= pool.get_max_size():
             pool = self._spare
         proxy = await pool.acquire(timeout=self._options.connect_timeout)
-        self._lent[id(proxy)] = _Lent(pool, proxy.itself())
-        return proxy
+        behind = proxy._con
+        behind.lent = LentConnection(behind)
+        self._lendings[id(behind.lent)] = _Lending(pool, proxy)
+        return behind.lent
 
     async def release(self, connection: asyncpg.Connection) -> None:
-        pool, _ = self._lent.pop(id(connection))
+        pool, proxy = self._returning(connection)
         with suppress(Exception):  # the pool closes a connection that it cannot reset
-            await pool.release(connection, timeout=_RETURN_SECONDS)
+            await pool.release(proxy, timeout=_RETURN_SECONDS)
 
     async def discard(self, connection: asyncpg.Connection) -> None:
-        pool, behind = self._lent.pop(id(connection))
+        pool, proxy = self._returning(connection)
+        behind = _behind(connection)
         behind.in_branch = False
         behind.terminate()
         with suppress(Exception):
-            await pool.release(connection)
+            await pool.release(proxy)
 
-    def _behind(self, connection: asyncpg.Connection) -> BranchConnection:
-        return self._lent[id(connection)].connection
+    def _returning(self, connection: asyncpg.Connection) -> _Lending:
+        lent.end(connection)
+        _behind(connection).lent = None
+        return self._lendings.pop(id(connection))
 
     async def begin(self, connection: asyncpg.Connection, statements: Sequence[str]) -> None:
-        await self._behind(connection).open_branch(statements)
+        await _behind(connection).open_branch(statements)
 
     async def flush(self, connection: asyncpg.Connection) -> None: ...
 
     async def end(self, connection: asyncpg.Connection, statement: str) -> None:
-        await self._behind(connection).end_branch(statement)
+        lent.end(connection)
+        await _behind(connection).end_branch(statement)
 
     async def run(self, connection: asyncpg.Connection, statement: str) -> int:
-        count = (await self._behind(connection).run_ours(statement)).rpartition(" ")[2]
+        count = (await _behind(connection).run_ours(statement)).rpartition(" ")[2]
         return int(count) if count.isdigit() else 0
 
     async def rows(self, connection: asyncpg.Connection, statement: str) -> Sequence[Sequence[Any]]:
-        return await self._behind(connection).rows_ours(statement)
+        return await _behind(connection).rows_ours(statement)
 
     def notified(self, connection: asyncpg.Connection) -> bool:
-        return self._behind(connection).notified
+        return _behind(connection).notified
 
     def fault(self, error: BaseException) -> Fault | None:
         match error:
@@ -196,3 +214,8 @@ class AsyncpgDriver:
                 return fault_of(None, str(error) or type(error).__name__, lost=True)
             case _:
                 return None
+
+
+def _behind(connection: asyncpg.Connection) -> BranchConnection:
+    behind: BranchConnection = lent.behind(connection)
+    return behind

@@ -17,10 +17,12 @@ import psycopg
 from psycopg.sql import Composable
 
 from tutti.resources.pool import Pool
+from tutti.resources.postgres import lent
 from tutti.resources.postgres.driver import RESET, Fault, fault_of
+from tutti.resources.postgres.lent import Lent
 from tutti.resources.postgres.options import PostgresOptions
 from tutti.resources.postgres.resource import PostgresResource
-from tutti.resources.postgres.statements import not_yours, notifies, refuse_ending, work_ended
+from tutti.resources.postgres.statements import not_yours, notifies, refuse_ending
 
 Query = Any  # psycopg's own union: texts, bytes, composed texts, templates
 
@@ -38,15 +40,12 @@ class PsycopgResource(PostgresResource[psycopg.AsyncConnection[Any]]):
 class BranchConnection(psycopg.AsyncConnection[Any]):
     """A connection whose user works in a transaction of ours. It is lent behind a `LentConnection`."""
 
-    lending = 0  # which one this is: what an earlier borrower still holds is refused
     in_branch = False
     used = False
     notified = False
     choices: dict[str, Any]
 
-    def check(self, lending: int, query: Query) -> None:
-        if lending != self.lending:
-            raise work_ended()
+    def look_at(self, query: Query) -> None:
         if self.in_branch:
             text = _text(query, self)
             refuse_ending(text)
@@ -74,46 +73,29 @@ class BranchConnection(psycopg.AsyncConnection[Any]):
 
 
 class BranchCursor(psycopg.AsyncCursor[Any]):
-    """Looks at the user's statements, and belongs to one lending."""
+    """Looks at the user's statements. What it calls its connection is the lent one."""
 
-    def __init__(self, connection: BranchConnection, **options: Any) -> None:
-        super().__init__(connection, **options)
-        self._home = connection
-        self._lending = connection.lending
+    _conn: BranchConnection
 
     async def execute(self, query: Query, params: Any = None, **options: Any) -> BranchCursor:
-        self._home.check(self._lending, query)
+        self._conn.look_at(query)
         return await super().execute(query, params, **options)
 
     async def executemany(self, query: Query, params_seq: Iterable[Any], **options: Any) -> None:
-        self._home.check(self._lending, query)
+        self._conn.look_at(query)
         await super().executemany(query, params_seq, **options)
 
     def stream(self, query: Query, params: Any = None, **options: Any) -> AsyncIterator[Any]:
-        self._home.check(self._lending, query)
+        self._conn.look_at(query)
         return super().stream(query, params, **options)
 
+    def copy(self, statement: Query, params: Any = None, **options: Any) -> Any:
+        self._conn.look_at(statement)
+        return super().copy(statement, params, **options)
 
-class LentConnection:
-    """Stands for a connection until it is given back; then for nothing. To `isinstance` it is what it stands for."""
 
-    def __init__(self, connection: BranchConnection) -> None:
-        object.__setattr__(self, "_behind", connection)
-        object.__setattr__(self, "_lending", connection.lending)
-
-    def _alive(self) -> BranchConnection:
-        behind: BranchConnection = object.__getattribute__(self, "_behind")
-        if object.__getattribute__(self, "_lending") != behind.lending:
-            raise work_ended()
-        return behind
-
-    __class__ = property(lambda _: BranchConnection)  # what isinstance() asks for
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._alive(), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._alive(), name, value)
+class LentConnection(Lent):
+    __slots__ = ()
 
     async def __aenter__(self) -> None:
         raise not_yours("leaving `async with connection:`, which commits or rolls back,")
@@ -141,7 +123,6 @@ class PsycopgDriver:
         return connection
 
     async def _disconnect(self, connection: BranchConnection) -> None:
-        connection.lending += 1
         connection.in_branch = False
         with suppress(Exception):
             await connection.close()
@@ -156,6 +137,7 @@ class PsycopgDriver:
         return cast("psycopg.AsyncConnection[Any]", LentConnection(await self._pool.acquire(urgent=urgent)))
 
     async def release(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        lent.end(connection)
         behind = _behind(connection)
         try:
             if behind.used:
@@ -169,6 +151,7 @@ class PsycopgDriver:
             await self._pool.release(behind)
 
     async def discard(self, connection: psycopg.AsyncConnection[Any]) -> None:
+        lent.end(connection)
         behind = _behind(connection)
         # A connection that broke is seldom alone: the server went down, and the idle ones do not know it yet.
         await self._pool.discard(behind, others_too=behind.broken)
@@ -181,8 +164,8 @@ class PsycopgDriver:
     async def flush(self, connection: psycopg.AsyncConnection[Any]) -> None: ...
 
     async def end(self, connection: psycopg.AsyncConnection[Any], statement: str) -> None:
+        lent.end(connection)
         behind = _behind(connection)
-        behind.lending += 1  # from now on it is dead for the user
         behind.in_branch = False
         await behind.run_ours(statement)
 
@@ -207,7 +190,7 @@ class PsycopgDriver:
 
 
 def _behind(connection: psycopg.AsyncConnection[Any]) -> BranchConnection:
-    behind: BranchConnection = object.__getattribute__(connection, "_behind")
+    behind: BranchConnection = lent.behind(connection)
     return behind
 
 
