@@ -114,6 +114,7 @@ PUBLISH_WINDOW_EVENTS: Final = 4_000  # unacknowledged at once in publish_many: 
 PUBLISHER_DOUBTS_MAX_COUNT: Final = 10_000  # events that may be stored whose numbers are kept for another try
 PUBLISH_SLICE_EVENTS: Final = 128  # encoded in a row before they leave and other tasks of the loop get their turn
 TIME_KEPT_SECONDS: Final = 0.0005  # by so much the time in an event may be behind the clock
+SUBJECTS_KEPT_COUNT: Final = 4_096  # subjects of a publisher that are not put together anew for every event
 PUBLISHER_SUBJECTS_MAX_COUNT: Final = 100_000  # numbers kept per exact subject; beyond it, numbering starts anew
 
 # Handling

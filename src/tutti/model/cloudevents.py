@@ -12,7 +12,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, NoReturn
 from urllib.parse import unquote_to_bytes
@@ -21,7 +21,7 @@ import msgspec
 
 from tutti.errors import InvalidEvent
 from tutti.limits import EVENT_MAX_BYTES, HEADERS_MAX_BYTES, HEADERS_MAX_COUNT
-from tutti.model.attributes import EXPIRY, SEQUENCE, SPECVERSION, TIMESTAMP, is_text, is_timestamp
+from tutti.model.attributes import EXPIRY, SEQUENCE, SPECVERSION, TIMESTAMP, is_text, is_timestamp, sequence_text
 from tutti.model.envelope import JSON, Envelope, is_json
 from tutti.model.fidelity import shown
 from tutti.model.headers import HeaderText, fields_in
@@ -71,6 +71,19 @@ def numbered_headers(common: str, publisher: str, identity: str, time: str, sequ
         f"{common}ce-id: {identity}\r\nce-time: {time}\r\nce-{SEQUENCE}: {sequence}\r\n"
         f"Nats-Msg-Id: {publisher}/{identity}\r\n"
     )
+
+
+def many_numbered_headers(
+    common: str, publisher: str, identities: Sequence[str], time: str, numbers: Sequence[int]
+) -> list[HeaderText]:
+    """The same for many events of one moment."""
+    before = f"{common}ce-id: "
+    between = f"\r\nce-time: {time}\r\nce-{SEQUENCE}: "
+    behind = f"\r\nNats-Msg-Id: {publisher}/"
+    return [
+        HeaderText(f"{before}{identity}{between}{sequence_text(number)}{behind}{identity}\r\n")
+        for identity, number in zip(identities, numbers, strict=True)
+    ]
 
 
 _NUMBERED: Final = re.compile(

@@ -213,6 +213,18 @@ class EventType(msgspec.Struct, frozen=True, eq=False):
             raise self._too_deep()
         return data
 
+    def encode_all(self, values: list[Any]) -> list[bytes] | None:
+        """The data of each, if nothing is wrong with any of them; else None, and `encode` says with which, and what."""
+        if self.unbounded:
+            return None
+        try:
+            data = list(map(_ENCODE, values))
+            received = list(map(self.decoder.decode, data))
+            faithful = received == values and (not self.decimals or list(map(_ENCODE, received)) == data)
+        except _UNENCODABLE:
+            return None
+        return data if faithful and max(map(len, data)) <= EVENT_MAX_BYTES else None
+
     def decode(self, data: bytes) -> Any:
         """The value that `data` hold. `InvalidEvent` names the field that does not fit."""
         try:

@@ -49,9 +49,9 @@ class Histogram:
         self.counts = [0] * (len(LATENCY_BUCKETS_SECONDS) + 1)
         self.total = 0.0
 
-    def observe(self, seconds: float) -> None:
-        self.counts[0 if seconds <= _SHORTEST else bisect_left(LATENCY_BUCKETS_SECONDS, seconds)] += 1
-        self.total += seconds
+    def observe(self, seconds: float, times: int = 1) -> None:
+        self.counts[0 if seconds <= _SHORTEST else bisect_left(LATENCY_BUCKETS_SECONDS, seconds)] += times
+        self.total += seconds * times
 
     @property
     def count(self) -> int:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class Numbering:
     """Numbers for (this publisher, exact subject), starting at 1. A number that was refused is given again if nothing
@@ -18,6 +20,16 @@ class Numbering:
         number = self._next.get(subject, 1)
         self._next[subject] = number + 1
         return number
+
+    def take_all(self, subjects: Sequence[str]) -> list[int]:
+        """A number for each, in this order."""
+        following = self._next
+        numbers = []
+        for subject in subjects:
+            number = following.get(subject, 1)
+            following[subject] = number + 1
+            numbers.append(number)
+        return numbers
 
     def give_back(self, subject: str, number: int) -> None:
         refused = self._refused.setdefault(subject, set())

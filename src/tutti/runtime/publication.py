@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
 import msgspec
 
 from tutti.errors import DeclarationError, InvalidEvent
-from tutti.limits import LIFETIME_MAX_SECONDS
+from tutti.limits import LIFETIME_MAX_SECONDS, SUBJECTS_KEPT_COUNT
 from tutti.model import attributes
-from tutti.model.event import PRIORITY_MOST, Grade
+from tutti.model.event import PRIORITY_MOST, EventType, Grade
+from tutti.model.subjects import NO_TRANSACTION, Layout, partition_of
 
 
 class Published(msgspec.Struct, frozen=True, gc=False):
@@ -72,6 +73,44 @@ class Options(msgspec.Struct, frozen=True):
 
 
 PLAIN: Final = Options()
+
+
+class Subjects:
+    """The subjects of one publisher's events without a key: what a subject is made of is mostly the same again."""
+
+    def __init__(self, layout: Layout, publisher: str) -> None:
+        self.partition = str(partition_of(publisher))
+        self._layout = layout
+        self._known: dict[EventType, dict[object, str]] = {}
+        self._count = 0
+
+    def of(self, kind: EventType, events: Sequence[object]) -> list[str] | None:
+        """The subject of each; None if one of them has none."""
+        try:
+            if kind.read_routing is None:
+                return [self._subject(kind, events[0])] * len(events)
+            values = list(map(kind.read_routing, events))
+            known = self._known.setdefault(kind, {})
+            found = [known.get(value) for value in values]
+            told = zip(found, events, values, strict=True)
+            return [subject or self._learn(kind, event, value) for subject, event, value in told]
+        except (InvalidEvent, AttributeError, TypeError):  # or no value of the kind that it should be
+            return None
+
+    def _subject(self, kind: EventType, event: object) -> str:
+        tokens = kind.routing_tokens(event)
+        return self._layout.event(kind.stream, kind.token, NO_TRANSACTION, self.partition, tokens)
+
+    def _learn(self, kind: EventType, event: object, value: object) -> str:
+        """Only texts are looked up: 1, 1.0 and True are equal, but have subjects of their own."""
+        subject = self._subject(kind, event)
+        if all(type(part) is str for part in (value if isinstance(value, tuple) else (value,))):
+            if self._count >= SUBJECTS_KEPT_COUNT:
+                self._known.clear()
+                self._count = 0
+            self._known.setdefault(kind, {})[value] = subject
+            self._count += 1
+        return subject
 
 
 class Stamp:

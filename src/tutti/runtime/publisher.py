@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections import deque
 from collections.abc import AsyncIterable, Iterable
 from contextvars import ContextVar
 from functools import lru_cache
@@ -27,7 +26,7 @@ from tutti.limits import (
     TIME_KEPT_SECONDS,
 )
 from tutti.model import attributes
-from tutti.model.cloudevents import common_lines, numbered_headers, to_headers
+from tutti.model.cloudevents import common_lines, many_numbered_headers, numbered_headers, to_headers
 from tutti.model.envelope import Envelope
 from tutti.model.event import EventType, Grade, event_type
 from tutti.model.subjects import NO_TRANSACTION, Layout, checked_name, partition_of
@@ -35,7 +34,8 @@ from tutti.runtime.catalogue import Catalogue
 from tutti.runtime.clock import Clock
 from tutti.runtime.metrics import Metrics
 from tutti.runtime.numbering import Numbering
-from tutti.runtime.publication import PLAIN, Options, Published, Stamp, moment_text
+from tutti.runtime.publication import PLAIN, Options, Published, Stamp, Subjects, moment_text
+from tutti.runtime.window import Row, Sent, Window
 
 MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 _SEQUENCE_HEADER: Final = f"ce-{attributes.SEQUENCE}"
@@ -80,11 +80,12 @@ class Publisher:
         self._in_doubt: dict[str, tuple[str, int]] = {}  # event id: subject and number of what may be stored
         self._turns: dict[EventType, _Turn] = {}
         self.source = f"/{self.name}/{run}"
+        self._subjects = Subjects(layout, self.name)
         self._common: dict[EventType, str] = {}  # header lines that are the same for all events of a type
         self._stamp = Stamp()
         self._time = ""  # of plain events
         self._time_until = float("-inf")
-        self._partition = str(partition_of(self.name))
+        self._partition = self._subjects.partition
         grades: tuple[Grade, Grade] = ("at_least_once", "best_effort")
         self._published = {grade: metrics.counter("tutti_published_total", grade=grade) for grade in grades}
         self._failures = metrics.counter("tutti_publish_failures_total")
@@ -97,7 +98,7 @@ class Publisher:
         if (options.grade or kind.grade) != "at_least_once":
             return self._emit(kind, event, options)
         timeout = options.timeout if options.timeout is not None else default_timeout
-        return await self._settled(self._send_off(kind, event, options, timeout))
+        return await self.settled(self._send_off(kind, event, options, timeout))
 
     async def publish_many(
         self, events: Iterable[object] | AsyncIterable[object], options: Options, default_timeout: float
@@ -108,52 +109,55 @@ class Publisher:
         timeout = options.timeout if options.timeout is not None else default_timeout
         if options.says_nothing and options.grade is None:
             options = PLAIN
-        window: deque[_Sent | Published] = deque()
-        results: list[Published] = []
+        window = Window(self)
         try:
             async for part in _slices(events):
-                for event in part:
-                    kind = event_type(event)
-                    if kind in self._turns or not self._catalogue.may_publish(kind):
-                        await self._turn(kind)
-                    if (options.grade or kind.grade) == "at_least_once":
-                        window.append(self._send_off(kind, event, options, timeout))
-                    else:
-                        window.append(self._emit(kind, event, options))
-                    if len(window) >= PUBLISH_WINDOW_EVENTS:
-                        await self._settle_first(window, results)
-                if window and (isinstance(window[0], Published) or window[0].stored.done()):
-                    await self._settle_first(window, results)
-            while window:
-                await self._settle_first(window, results)
+                if options is not PLAIN or not await self._send_row(part, timeout, window):
+                    await self._send_singly(part, options, timeout, window)
+                await window.settle(PUBLISH_WINDOW_EVENTS)
+            await window.settle(0)
         except Exception as error:
-            others = await asyncio.gather(*map(self._outcome, window), return_exceptions=True)
-            stored = sum(isinstance(outcome, Published) and bool(outcome.stream) for outcome in (*results, *others))
-            error.add_note(f"{stored} other events of this call were stored")
+            error.add_note(f"{await window.stored_in_the_end()} other events of this call were stored")
             raise
         except BaseException:
-            for sent in window:
-                if isinstance(sent, _Sent):
-                    self._leave(sent)
+            window.leave()
             raise
-        return results
+        return window.results
 
-    async def _settle_first(self, window: deque[_Sent | Published], results: list[Published]) -> None:
-        """Wait for the first of the window, and take along those behind it that need no waiting."""
-        results.append(await self._outcome(window.popleft()))
-        now = self._clock.monotonic()
-        while window:
-            first = window[0]
-            if isinstance(first, Published):
-                results.append(first)
-            elif _is_plainly_stored(first):
-                results.append(self._confirmed(first, first.stored.result(), now))
+    async def _send_singly(self, part: Iterable[object], options: Options, timeout: float, window: Window) -> None:
+        for event in part:
+            kind = event_type(event)
+            if kind in self._turns or not self._catalogue.may_publish(kind):
+                await self._turn(kind)
+            if (options.grade or kind.grade) == "at_least_once":
+                window.add(self._send_off(kind, event, options, timeout))
             else:
-                return
-            window.popleft()
+                window.add(self._emit(kind, event, options))
+            if len(window) >= PUBLISH_WINDOW_EVENTS:
+                await window.settle(PUBLISH_WINDOW_EVENTS - 1)
 
-    async def _outcome(self, sent: _Sent | Published) -> Published:
-        return sent if isinstance(sent, Published) else await self._settled(sent)
+    async def _send_row(self, part: Iterable[object], timeout: float, window: Window) -> bool:
+        """All of them at once, if they are of one type and need nothing but a number. False: nothing was sent."""
+        if not isinstance(part, list) or len(set(map(type, part))) != 1:
+            return False
+        kind = event_type(part[0])
+        if not (kind.is_plain and kind.read_key is None and kind.grade == "at_least_once" and trace.get() == NO_TRACE):
+            return False
+        if kind in self._turns or not self._catalogue.may_publish(kind):
+            await self._turn(kind)
+        encoded = kind.encode_all(part)
+        subjects = self._subjects.of(kind, part)
+        if encoded is None or subjects is None or len(self._numbering) + len(part) > PUBLISHER_SUBJECTS_MAX_COUNT:
+            return False
+        started = self._clock.monotonic()
+        numbers = self._numbering.take_all(subjects)
+        ids = [f"{self._run}-{count}" for count in range(self._count + 1, self._count + len(part) + 1)]
+        self._count += len(part)
+        headers = many_numbered_headers(self._lines(kind), self.name, ids, self._moment(started), numbers)
+        append = self._transport.append
+        stored = [append(*told, timeout=timeout) for told in zip(subjects, headers, encoded, strict=True)]
+        window.add(Row(kind, ids, subjects, numbers, self._numbering, started, stored))
+        return True
 
     async def _turn(self, kind: EventType) -> None:
         """The first events of a type wait until its advertisement was looked up; they must not overtake each other."""
@@ -168,7 +172,7 @@ class Publisher:
             if not turn.waiting:
                 self._turns.pop(kind, None)
 
-    def _send_off(self, kind: EventType, event: object, options: Options, timeout: float) -> _Sent:
+    def _send_off(self, kind: EventType, event: object, options: Options, timeout: float) -> Sent:
         """Everything that can fail comes before the number is taken: a number taken is a number sent."""
         if len(self._numbering) >= PUBLISHER_SUBJECTS_MAX_COUNT:
             self._start_numbering_anew()
@@ -188,25 +192,33 @@ class Publisher:
         headers[MESSAGE_ID_HEADER] = f"{self.name}/{headers['ce-id']}"
         started = self._clock.monotonic()
         stored = self._transport.append(subject, headers, data, timeout=timeout)
-        return _Sent(kind, identity, subject, number, self._numbering, started, stored, again)
+        return Sent(kind, identity, subject, number, self._numbering, started, stored, again)
 
-    def _send_off_quickly(self, kind: EventType, subject: str, data: bytes, timeout: float) -> _Sent:
+    def _send_off_quickly(self, kind: EventType, subject: str, data: bytes, timeout: float) -> Sent:
         """Most events of a type differ only in id, time and number: the rest of their headers is made once."""
-        common = self._common.get(kind)
-        if common is None:
-            common = self._common[kind] = common_lines(self.source, kind.name)
         self._count += 1
         identity = f"{self._run}-{self._count}"
         started = self._clock.monotonic()
-        if started > self._time_until:  # hundreds of events a millisecond do not each need a time of their own
-            self._time_until = started + TIME_KEPT_SECONDS
-            self._time = self._stamp.text(self._clock.wall())
         number = self._numbering.take(subject)
-        headers = numbered_headers(common, self.name, identity, self._time, attributes.sequence_text(number))
+        sequence = attributes.sequence_text(number)
+        headers = numbered_headers(self._lines(kind), self.name, identity, self._moment(started), sequence)
         stored = self._transport.append(subject, headers, data, timeout=timeout)
-        return _Sent(kind, identity, subject, number, self._numbering, started, stored, again=False)
+        return Sent(kind, identity, subject, number, self._numbering, started, stored, again=False)
 
-    async def _settled(self, sent: _Sent) -> Published:
+    def _lines(self, kind: EventType) -> str:
+        common = self._common.get(kind)
+        if common is None:
+            common = self._common[kind] = common_lines(self.source, kind.name)
+        return common
+
+    def _moment(self, now: float) -> str:
+        """Hundreds of events a millisecond do not each need a time of their own."""
+        if now > self._time_until:
+            self._time_until = now + TIME_KEPT_SECONDS
+            self._time = self._stamp.text(self._clock.wall())
+        return self._time
+
+    async def settled(self, sent: Sent) -> Published:
         try:
             stored = await (sent.stored if sent.stored.done() else asyncio.shield(sent.stored))
         except Refused as error:
@@ -216,7 +228,7 @@ class Publisher:
             self._not_stored(sent, error)
             raise _in_doubt(sent.kind, sent.id, error) from error
         except asyncio.CancelledError:
-            self._leave(sent)
+            self.leave(sent)
             raise
         if sent.again:
             self._in_doubt.pop(sent.id, None)
@@ -224,11 +236,11 @@ class Publisher:
             sent.numbering.give_back(sent.subject, sent.number)
         return self._confirmed(sent, stored, self._clock.monotonic())
 
-    def _leave(self, sent: _Sent) -> None:
+    def leave(self, sent: Sent) -> None:
         """Nobody waits for it any more. It is on its way all the same, and what becomes of its number is not lost."""
         sent.stored.add_done_callback(lambda _: self._settle_late(sent))
 
-    def _settle_late(self, sent: _Sent) -> None:
+    def _settle_late(self, sent: Sent) -> None:
         """A duplicate's number counts as used, as whenever nobody can tell."""
         if sent.stored.cancelled():
             return
@@ -240,7 +252,7 @@ class Publisher:
             self._in_doubt.pop(sent.id, None)
         self._confirmed(sent, sent.stored.result(), self._clock.monotonic())
 
-    def _not_stored(self, sent: _Sent, error: BaseException) -> None:
+    def _not_stored(self, sent: Sent, error: BaseException) -> None:
         """Or, at least, not known to be."""
         self._failures.value += 1
         if not isinstance(error, Refused):
@@ -248,19 +260,23 @@ class Publisher:
         elif not sent.again:  # an earlier copy may be there
             sent.numbering.give_back(sent.subject, sent.number)
 
-    def _confirmed(self, sent: _Sent, stored: Stored, now: float) -> Published:
+    def _confirmed(self, sent: Sent, stored: Stored, now: float) -> Published:
         self._published["at_least_once"].value += 1
         self._seconds.observe(now - sent.started)
         return Published(sent.id, sent.kind.stream, stored.sequence, stored.duplicate)
 
-    def _doubt(self, sent: _Sent) -> None:
+    def confirmed_row(self, row: Row) -> None:
+        self._published["at_least_once"].value += len(row)
+        self._seconds.observe(self._clock.monotonic() - row.started, len(row))
+
+    def _doubt(self, sent: Sent) -> None:
         if sent.numbering is not self._numbering:
             return  # its number was that of an earlier run: another copy is an event of this one
         if len(self._in_doubt) >= PUBLISHER_DOUBTS_MAX_COUNT:
             del self._in_doubt[next(iter(self._in_doubt))]
         self._in_doubt[sent.id] = (sent.subject, sent.number)
 
-    async def _is_elsewhere(self, sent: _Sent, stored: Stored) -> bool:
+    async def _is_elsewhere(self, sent: Sent, stored: Stored) -> bool:
         """Whether the log has the event under another number: it was published before. If it has it under this one, the
         transport itself sent it twice. When nobody can tell, the number counts as used: a hole is better seen than
         covered."""
@@ -385,27 +401,6 @@ class _Turn(msgspec.Struct):
     waiting: int = 0
 
 
-class _Sent(msgspec.Struct, frozen=True, gc=False):
-    """An event on its way to the log."""
-
-    kind: EventType
-    id: str
-    subject: str
-    number: int
-    numbering: Numbering  # which gave the number; the publisher may have begun another since
-    started: float
-    stored: asyncio.Future[Stored]
-    again: bool  # under the number of an earlier try, which may be stored
-
-
-def _is_plainly_stored(sent: _Sent) -> bool:
-    """Acknowledged, for the first time."""
-    outcome = sent.stored
-    if sent.again or not outcome.done() or outcome.cancelled() or outcome.exception() is not None:
-        return False
-    return not outcome.result().duplicate
-
-
 def _refused(kind: EventType, identity: str, error: Refused) -> Refused:
     return Refused(f"{kind.name} {identity} is not stored: {error.what}", hint=error.hint)
 
@@ -435,10 +430,15 @@ def _is_inbox(subject: str) -> bool:
 
 
 async def _slices(events: Iterable[object] | AsyncIterable[object]) -> AsyncIterable[Iterable[object]]:
-    """The events as they come. Between two slices, what was sent leaves, and others get their turn."""
+    """The events as they come. Between two slices, what was sent leaves, and others get their turn. Only of what is
+    complete already a slice is a list: an event must be encoded before an iterator goes on, which may change it."""
     if isinstance(events, AsyncIterable):
         async for event in events:
             yield (event,)
+    elif isinstance(events, list | tuple):
+        for start in range(0, len(events), PUBLISH_SLICE_EVENTS):
+            yield list(events[start : start + PUBLISH_SLICE_EVENTS])
+            await asyncio.sleep(0)
     else:
         iterator = iter(events)
         for first in iterator:

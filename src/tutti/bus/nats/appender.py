@@ -28,6 +28,7 @@ from tutti.bus.nats.patterns import matches, parsed
 from tutti.bus.port import Stored
 from tutti.errors import BusError, Conflict, OutcomeUnknown, Refused
 from tutti.limits import APPEND_QUEUE_MAX_BYTES, APPEND_SUBJECTS_MAX_COUNT, DUPLICATE_WINDOW_SECONDS
+from tutti.model.headers import HeaderText
 
 log: Final = logging.getLogger("tutti.bus.nats")
 
@@ -83,8 +84,10 @@ class Appender:
     ) -> asyncio.Future[Stored]:
         future: asyncio.Future[Stored] = asyncio.Future(loop=self.loop)
         try:
-            lane = self._by_subject.get(subject) or self._lane_of(subject)
-            lines = protocol.header_lines(headers)
+            lane = self._by_subject.get(subject)
+            if lane is None:
+                lane = self._lane_of(subject)
+            lines = headers.text if type(headers) is HeaderText else protocol.header_lines(headers)
         except Refused as refused:
             future.set_exception(refused)
             return future

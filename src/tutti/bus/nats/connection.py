@@ -77,6 +77,7 @@ class Connection:
         self.detail = ""
         self.reconnects = 0
         self.emits_dropped = 0
+        self.received_at = 0.0  # when the last bytes came: one look at the clock for all messages in them
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[], None]] = []
         self.on_writable: list[Callable[[], None]] = []
@@ -274,6 +275,7 @@ class Connection:
             waiting.future.set_result(message)
 
     def _receive(self, events: list[Event]) -> None:
+        self.received_at = self.loop.time()
         subscriptions = self._subscriptions
         for event in events:
             if type(event) is Message:

@@ -72,8 +72,9 @@ class Ack(msgspec.Struct, frozen=True, gc=False):
 _decode_ack: Final = msgspec.json.Decoder(Ack).decode
 
 
-class Append(msgspec.Struct, eq=False):
-    """One message on its way into the log."""
+class Append(msgspec.Struct, eq=False, gc=False):
+    """One message on its way into the log. Nothing that it refers to leads back to it, so the collector need not look
+    at thousands of them."""
 
     future: asyncio.Future[Stored]
     subject: str
@@ -157,11 +158,15 @@ class Lane:
         worth = self._batch_worth()
         flight = worth or (APPEND_FLIGHT_MAX_COUNT if self.cost else _PROBE_COUNT)
         room = flight - len(self._flying)
+        frames: list[bytes] = []
         while self._waiting and room > 0 and self._flying_bytes < APPEND_FLIGHT_MAX_BYTES:
-            if worth and not self._waiting[0].alone and self._next_batch(worth):
-                return
-            self._send_single(self._waiting.popleft(), now)
+            if worth and not self._waiting[0].alone and (batch := self._next_batch(worth)):
+                self._send_batch(batch, frames)
+                break
+            self._send_single(self._waiting.popleft(), now, frames)
             room -= 1
+        if frames:
+            owner.connection.write(b"".join(frames))
 
     def _batch_worth(self) -> int:
         """From how many messages on a batch is faster; 0: never."""
@@ -169,10 +174,9 @@ class Lane:
             return 0
         return max(2, int(APPEND_BATCH_COST_SECONDS / (self.cost - _BATCHED_SECONDS)) + 1)
 
-    def _send_single(self, append: Append, now: float) -> None:
-        connection = self._owner.connection
-        if append.size - OVERHEAD_BYTES > connection.info.max_payload:
-            limit = connection.info.max_payload
+    def _send_single(self, append: Append, now: float, frames: list[bytes]) -> None:
+        limit = self._owner.connection.info.max_payload
+        if append.size - OVERHEAD_BYTES > limit:
             self._owner.fail(
                 append,
                 Refused(
@@ -190,15 +194,17 @@ class Lane:
         self._flying_bytes += append.size
         append.first_sent = append.first_sent or now
         append.sent = True
-        connection.write(protocol.publish(append.subject, self._replies + token, append.lines, append.data))
+        data = append.data
+        head = protocol.before_data(append.subject, self._replies + token, append.lines, data)
+        frames.extend((head, data, protocol.AFTER_DATA))
 
-    def _next_batch(self, worth: int) -> bool:
-        """Send a batch of what waits in front, if enough of it may be in one."""
+    def _next_batch(self, worth: int) -> list[Append]:
+        """Take a batch from what waits in front, if enough of it may be in one."""
         batch: list[Append] = []
         size = 0
         largest = self._owner.connection.info.max_payload - OVERHEAD_BYTES
         if len(self._waiting) < worth:
-            return False
+            return []
         for append in self._waiting:
             size += append.size
             if append.alone or append.size > largest:
@@ -207,13 +213,12 @@ class Lane:
                 break
             batch.append(append)
         if len(batch) < worth:
-            return False
+            return []
         for _ in batch:
             self._waiting.popleft()
-        self._send_batch(batch)
-        return True
+        return batch
 
-    def _send_batch(self, batch: list[Append]) -> None:
+    def _send_batch(self, batch: list[Append], frames: list[bytes]) -> None:
         now = self._heard = self._owner.loop.time()
         self._batch = batch
         self._batches += 1
@@ -221,27 +226,25 @@ class Lane:
             self.cost = self._owner.first_cost()  # look again what single messages cost, if nobody told us
         name = secrets.token_hex(8)
         last = len(batch)
-        frames = []
+        reply = end = ""
         for number, append in enumerate(batch, 1):
             append.first_sent = append.first_sent or now
             append.sent = True
-            lines = f"{append.lines}Nats-Batch-Id: {name}\r\nNats-Batch-Sequence: {number}\r\n"
-            if number < last:
-                frames.append(protocol.publish(append.subject, "", lines, append.data))
-            else:
+            if number == last:
                 self._next_token += 1
-                reply = f"{self._replies}b{self._next_token}"
-                frames.append(protocol.publish(append.subject, reply, f"{lines}Nats-Batch-Commit: 1\r\n", append.data))
-        self._batch_token = f"b{self._next_token}"
-        self._owner.connection.write(b"".join(frames))
+                self._batch_token = f"b{self._next_token}"
+                reply = self._replies + self._batch_token
+                end = "Nats-Batch-Commit: 1\r\n"
+            data = append.data
+            lines = f"{append.lines}Nats-Batch-Id: {name}\r\nNats-Batch-Sequence: {number}\r\n{end}"
+            frames.extend((protocol.before_data(append.subject, reply, lines, data), data, protocol.AFTER_DATA))
 
     # Answers
 
     def _on_ack(self, message: Message) -> None:
-        token = message.subject[self._replies_length :]
-        append = self._flying.pop(token, None)
+        append = self._flying.pop(message.subject[self._replies_length :], None)
         if append is None:
-            if self._batch and token == self._batch_token:
+            if self._batch and message.subject[self._replies_length :] == self._batch_token:
                 self._on_batch_ack(message)
             return
         self._flying_bytes -= append.size
@@ -260,7 +263,10 @@ class Lane:
                 self._bounce([append])
             else:
                 self._owner.refused(append, append_failure(append.subject, ack.error), ack.stream)
-            self._measure()
+            self._heard = self._owner.connection.received_at
+            self._sampled += 1
+            if self._sampled >= _SAMPLE_COUNT:
+                self._measure()
         if self._bounced:
             self._requeue_bounced()
         if self._waiting and not self._flush_due:
@@ -306,13 +312,11 @@ class Lane:
 
     def _measure(self) -> None:
         """The cost goes up slowly and comes down at once: a busy loop makes the server look slower, never faster."""
-        self._sampled += 1
-        self._heard = now = self._owner.loop.time()
-        if self._sampled >= _SAMPLE_COUNT:
-            sample = (now - self._sample_from) / self._sampled
-            self.cost = min(sample, self.cost * 1.5) if self.cost else sample
-            self._sample_from = now
-            self._sampled = 0
+        now = self._owner.loop.time()
+        sample = (now - self._sample_from) / self._sampled
+        self.cost = min(sample, self.cost * 1.5) if self.cost else sample
+        self._sample_from = now
+        self._sampled = 0
 
     # A stream without a leader
 

@@ -136,20 +136,22 @@ def _parse(data: bytes, events: list[Event]) -> tuple[int, int]:
             append(_control(data[start:eol]))
             start = eol + 2
             continue
-        reply, head_text = "", "0"
+        reply, head = "", 0
         try:
-            match data[start:eol].decode().split(" "):
-                case ["MSG", subject, sid, total_text]:
-                    pass
-                case ["HMSG", subject, sid, reply, head_text, total_text]:
-                    pass
-                case ["MSG", subject, sid, reply, total_text]:
-                    pass
-                case ["HMSG", subject, sid, head_text, total_text]:
-                    pass
-                case _:
-                    raise _malformed(data[start:eol])
-            head, total = int(head_text), int(total_text)
+            words = data[start:eol].decode().split(" ")
+            if len(words) == 4 and words[0] == "MSG":  # the two frequent forms first; unpacking checks the others
+                _, subject, sid, size_text = words
+            elif len(words) == 6 and words[0] == "HMSG":
+                _, subject, sid, reply, head_text, size_text = words
+                head = int(head_text)
+            elif words[0] == "MSG":
+                _, subject, sid, reply, size_text = words
+            elif words[0] == "HMSG":
+                _, subject, sid, head_text, size_text = words
+                head = int(head_text)
+            else:
+                raise _malformed(data[start:eol])
+            total = int(size_text)
         except ValueError:
             raise _malformed(data[start:eol]) from None
         if not 0 <= head <= total <= NATS_MESSAGE_MAX_BYTES:
@@ -264,6 +266,7 @@ def _check_names(headers: Mapping[str, str]) -> None:
 _EMPTY_HEAD_BYTES: Final = len("NATS/1.0\r\n\r\n")
 PING: Final = b"PING\r\n"
 PONG: Final = b"PONG\r\n"
+AFTER_DATA: Final = b"\r\n"
 
 
 def connect(options: Mapping[str, object]) -> bytes:
@@ -283,11 +286,15 @@ def unsubscribe(sid: str) -> bytes:
 
 def publish(subject: str, reply: str, lines: str, data: bytes) -> bytes:
     """PUB, or HPUB if there are header lines. The caller has checked subject and lines."""
+    return b"".join((before_data(subject, reply, lines, data), data, AFTER_DATA))
+
+
+def before_data(subject: str, reply: str, lines: str, data: bytes) -> bytes:
+    """The part of `publish` that stands before the data; `AFTER_DATA` follows them. Who sends many joins them all."""
     if not lines:
-        return b"".join((f"PUB {subject} {reply} {len(data)}\r\n".encode(), data, b"\r\n"))
+        return f"PUB {subject} {reply} {len(data)}\r\n".encode()
     size = _EMPTY_HEAD_BYTES + (len(lines) if lines.isascii() else len(lines.encode()))
-    head = f"HPUB {subject} {reply} {size} {size + len(data)}\r\nNATS/1.0\r\n{lines}\r\n"
-    return b"".join((head.encode(), data, b"\r\n"))
+    return f"HPUB {subject} {reply} {size} {size + len(data)}\r\nNATS/1.0\r\n{lines}\r\n".encode()
 
 
 _SUBJECT: Final = re.compile(r"[^\s\x00.*>]+(?:\.[^\s\x00.*>]+)*").fullmatch

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import cast
 
@@ -34,6 +35,10 @@ class FakeConnection:
 
     def as_connection(self) -> Connection:
         return cast("Connection", self)
+
+    @property
+    def received_at(self) -> float:
+        return asyncio.get_running_loop().time()
 
     def own_inbox(self, kind: str) -> str:
         self._inboxes += 1
