@@ -13,9 +13,8 @@ One machine for each transaction, at its manager.
  5. `open` takes the round back: its votes are void, and closing goes on.
  6. Proposals go to the journal. Nothing is announced before the journal has said what stands; that is announced, be it
     the proposal or not, and repeated with growing pauses until every member has ended.
- 7. A member whose outcome is abort is not waited for longer than `ABORT_WAIT_SECONDS`, and not at all once it is lost
-    without a yes: who has not voted undoes its work by itself, and may have lost its key; who has voted asks, and the
-    row stays.
+ 7. A member whose outcome is abort is not waited for beyond `ABORT_WAIT_SECONDS`, nor once it is lost without a yes:
+    who has not voted undoes its work alone, and may have lost its key; who has voted asks, and the row stays.
  8. The publisher's own resources are a requirement: prepared with the members, finished with the decision.
  9. A journal that does not answer is asked again. A fenced manager falls silent.
 """
@@ -418,8 +417,7 @@ class Commitment:
         if not self._moves(Cause.ROW):
             return []
         self.decision, self._decided_at = decision, self._now
-        own: list[Effect] = [FinishOwn(decision.outcome)] if self._own else []
-        return [*own, *self._announce()]
+        return [*([FinishOwn(decision.outcome)] if self._own else []), *self._announce()]
 
     def _announce(self) -> list[Effect]:
         row = self.decision
@@ -437,13 +435,10 @@ class Commitment:
         self._ended.add(ended.member)
         return [RecordEnded(ended.member, ended.outcome, ended.state == "heuristic")]
 
-    # Time
-
     def _tick(self) -> list[Effect]:
         if self.stage in {Stage.IDLE, Stage.VOTING} and self._now >= self._deadline:
             return self._refuse("its deadline has passed")
-        due = self.wake_at is not None and self._now >= self.wake_at
-        if not due:
+        if self.wake_at is None or self._now < self.wake_at:
             return []
         match self.stage:
             case Stage.VOTING:
@@ -497,8 +492,8 @@ class Commitment:
         invariant(self.stage is Stage.FENCED or decided == (self.decision is not None), "a decision without a row")
         proposed = self._proposal
         if proposed is not None and proposed.outcome == "commit":
-            vital = {h for h, member in self._members.items() if member.vital}
-            invariant(vital <= self._yes, "a commit was proposed without every vital vote")
+            vital = (h for h, member in self._members.items() if member.vital)
+            invariant(self._yes.issuperset(vital), "a commit was proposed without every vital vote")
             invariant(not self._open, "a commit was proposed with open requirements")
         if self.stage in {Stage.IDLE, Stage.VOTING}:
             invariant(self.wake_at is not None, "nobody watches the deadline")

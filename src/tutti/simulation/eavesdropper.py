@@ -92,7 +92,9 @@ class Eavesdropper:
 
     def _to_manager(self, tx: str, epoch: int, number: int, victim: str) -> list[Message]:
         stranger = member_hash(tx, "stranger")
-        pseudonym, key = self._ground.rng.choice(self._pseudonyms.get(tx, [("stranger", "a key that it does not have")]))
+        pseudonym, key = self._ground.rng.choice(
+            self._pseudonyms.get(tx, [("stranger", "a key that it does not have")])
+        )
         return [
             Vote(tx, epoch, number, victim, "yes"),
             Vote(tx, epoch, number, victim, "no", "forged"),

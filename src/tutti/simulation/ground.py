@@ -1,4 +1,4 @@
-"""What everything in the world stands on: the agenda, the one source of chance, the faults in force, and who watches."""
+"""What everything stands on: the agenda, the one source of chance, the faults in force, and who watches."""
 
 from __future__ import annotations
 
@@ -67,4 +67,3 @@ class Ground:
 
     def heal(self) -> None:
         self.faults, self.healed = Faults(), True
-

@@ -6,6 +6,7 @@ The rules (epoch, lease, who was first) are those of `journal.port`."""
 from __future__ import annotations
 
 from collections.abc import Callable
+
 import msgspec
 
 from tutti.limits import JOURNAL_LEASE_SECONDS

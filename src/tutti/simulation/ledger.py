@@ -52,11 +52,11 @@ class Ledger:
             f.Registered: self._registered,
             f.TakenOver: lambda fact: self.epochs.__setitem__(fact.tx, fact.epoch),
             f.Proposed: lambda fact: self.proposed.add((fact.tx, fact.decision.epoch)),
-            f.Decided: lambda fact: self.rows.setdefault(fact.tx, fact.decision),
+            f.Decided: self._decided,
             f.FencedOff: lambda fact: self.fenced.add((fact.tx, fact.site, fact.epoch)),
             f.EndRecorded: lambda fact: self.end_rows.__setitem__((fact.tx, fact.member), fact.outcome),
             f.Finished: lambda fact: self.finished.add(fact.tx),
-            f.Joined: lambda fact: self.joined.setdefault(fact.place, fact),
+            f.Joined: self._joined,
             f.Sent: self._sent,
             f.Carried: lambda fact: self._ask_round(fact.tx, fact.message),
             f.Stored: self._stored,
@@ -66,7 +66,7 @@ class Ledger:
             f.Committed: self._committed,
             f.Undone: self._undone,
             f.Logged: lambda fact: self.logs.__setitem__(fact.place, fact.record),
-            f.OperatorResolved: lambda fact: self.resolved.setdefault(fact.place, fact.outcome),
+            f.OperatorResolved: lambda fact: self.resolved.__setitem__(fact.place, fact.outcome),
             f.HeuristicShown: lambda fact: self.heuristics.setdefault(fact.place, []).append(fact),
         }
 
@@ -109,6 +109,12 @@ class Ledger:
 
     def _registered(self, fact: f.Registered) -> None:
         self.records[fact.tx] = fact.record
+
+    def _decided(self, fact: f.Decided) -> None:
+        self.rows.setdefault(fact.tx, fact.decision)
+
+    def _joined(self, fact: f.Joined) -> None:
+        self.joined.setdefault(fact.place, fact)
 
     def _sent(self, fact: f.Sent) -> None:
         match fact.message:

@@ -1,4 +1,4 @@
-"""The bus: a log of events. What it acknowledged is kept; an acknowledgement can be lost, and the same append repeated."""
+"""The bus: a log of events. What it acknowledged is kept; acknowledgements are lost, and the same append repeated."""
 
 from __future__ import annotations
 

@@ -292,11 +292,15 @@ class Subscriber(Workplace):
         self.later(self.ground.latency(), look)
 
     def resolve(self, tx: str, outcome: Outcome) -> None:
-        """The operator's word."""
+        """The operator's word. He is shown what the database holds: a branch that is not there (it was committed before
+        a crash, perhaps) cannot be resolved."""
         node = self.nodes.get(tx)
-        if node is not None and node.machine.stage is Stage.VOTED:
+        if node is not None and node.machine.stage is Stage.VOTED and self._holds(node):
             self.ground.see(self.name, OperatorResolved(tx, node.place, outcome))
             self.tell(node, p.Resolved(outcome, self.now))
+
+    def _holds(self, node: Node) -> bool:
+        return self.habits.compensatable or any(place == node.place for _, place, _ in self.database.prepared())
 
     # For the world
 

@@ -9,7 +9,7 @@ from typing import assert_never
 
 from tutti.control.participation import messages as p
 from tutti.control.participation.machine import Participation
-from tutti.model.transaction import ParticipantRecord
+from tutti.model.transaction import Outcome, ParticipantRecord
 from tutti.simulation.log import Append
 from tutti.simulation.workloads import TYPES
 from tutti.simulation.workplace import Workplace
@@ -159,7 +159,7 @@ class Operations:
             ):
                 if ground.rng.random() < 0.5:
                     self._take_effect(operation)
-                outcome = "commit" if isinstance(operation, p.CommitResources) else "abort"
+                outcome: Outcome = "commit" if isinstance(operation, p.CommitResources) else "abort"
                 return p.FinishFailed(outcome, "nobody can tell", now)
             case p.RunCompensator() if self._compensator_fails():
                 return p.CompensationFailed(operation.event, "busy", now)

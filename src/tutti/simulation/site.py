@@ -8,8 +8,8 @@ from tutti.simulation.ground import Ground
 
 
 class Site:
-    """What is due for a process that has died meanwhile never happens. A subclass says what is lost in a crash, and what
-    a new process does."""
+    """What is due for a process that has died meanwhile never happens. A subclass says what is lost in a crash, and
+    what a new process does."""
 
     def __init__(self, name: str, ground: Ground) -> None:
         self.name, self.ground = name, ground

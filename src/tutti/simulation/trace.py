@@ -55,9 +55,7 @@ def _short(value: Any) -> str:
     """`Vote(round=1, value='yes')`: without the transaction, which stands beside it, and without what is empty."""
     if not isinstance(value, msgspec.Struct):
         return _cut(repr(value))
-    fields = (
-        (name, getattr(value, name)) for name in value.__struct_fields__ if name not in {"tx", "now", "verbatim"}
-    )
+    fields = ((name, getattr(value, name)) for name in value.__struct_fields__ if name not in {"tx", "now", "verbatim"})
     shown = (f"{name}={_short(field)}" for name, field in fields if field not in ("", (), None, {}, b""))
     return f"{type(value).__name__}({', '.join(shown)})"
 

@@ -1,4 +1,4 @@
-"""What people do: which publishers and subscribers there are, how these behave, and which transactions are run. Data."""
+"""What people do: which publishers and subscribers there are, how these behave, which transactions are run. Data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What of a subscriber survives its process: the database, its own log, recorded heuristics. And where its events come from."""
+"""What of a subscriber survives its process: the database, its own log, recorded heuristics; and where events are."""
 
 from __future__ import annotations
 

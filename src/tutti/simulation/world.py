@@ -49,7 +49,8 @@ class World:
         self._sites: dict[str, Site] = {
             site.name: site for site in (*self._controls, *self._subscribers.values(), self.journal)
         }
-        for receiver in (*self._controls, *self._subscribers.values()):
+        receivers: tuple[Control | Subscriber, ...] = (*self._controls, *self._subscribers.values())
+        for receiver in receivers:
             self.network.attach(receiver)
         self.network.candidates = tuple(self._subscribers)
         self.network.recovery = tuple(control.name for control in self._controls)

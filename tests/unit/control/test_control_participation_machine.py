@@ -8,6 +8,7 @@ from tutti.control.participation import messages as p
 from tutti.control.participation.life import Stage
 from tutti.control.participation.machine import Participation
 from tutti.errors import InvariantViolated
+from tutti.limits import FINISH_RETRY_SECONDS
 from tutti.model.messages import (
     MANAGER,
     Begin,
@@ -253,8 +254,20 @@ def test_a_log_that_fails_votes_no_and_rolls_back_what_was_prepared() -> None:
     tell(machine, prepare())
     seen(machine, p.Prepared(1, 1.0))
     effects = seen(machine, p.LogFailed(1, "disk full", 1.0))
-    assert no(effects) == "disk full"
-    assert p.RollbackResources((1,)) in effects
+    assert [type(effect) for effect in effects] == [p.WriteLog, p.RollbackResources], "the yes may be on the disk"
+    assert no(seen(machine, p.LogWritten(1, 1.0))) == "disk full"
+
+
+def test_a_no_that_cannot_be_written_is_written_again_and_not_said() -> None:
+    machine = working()
+    handle(machine)
+    tell(machine, prepare())
+    seen(machine, p.Prepared(1, 1.0))
+    written = seen(machine, p.LogFailed(1, "disk full", 1.0))[0]
+    assert seen(machine, p.LogFailed(1, "disk full", 1.0)) == []
+    assert seen(machine, Ticked(1.0 + FINISH_RETRY_SECONDS / 2)) == []
+    assert written in seen(machine, Ticked(1.0 + FINISH_RETRY_SECONDS))
+    assert no(seen(machine, p.LogWritten(1, 3.0))) == "disk full"
 
 
 def test_who_published_is_still_open_and_reports() -> None:

@@ -6,8 +6,8 @@ One machine for each subscriber and transaction.
  2. Events are handled one at a time, in the order of their arrival, each number once; deferred ones after the work has
     ended. An event that came before the begin waits for it.
  3. A handler that fails, an event that is gone from the log, an own time-out: the vote is no, and leaves at once; the
-    work is undone without waiting. Who could vote otherwise after a crash writes the no down first: a member of a group,
-    which may begin anew, and whoever has a yes of an earlier round in its log, or may have one of this.
+    work is undone without waiting. Who could vote otherwise after a crash writes the no down first (`notes`): a member
+    of a group, which may begin anew, and whoever has, or may have, a yes in its log.
  4. A prepare is answered `open` if we have published what it does not count, received more than it counts, or hold
     deferred events. Events that it counts and that did not come are fetched. When everything is handled, the work is
     prepared, then the yes is written into the own log, then it is sent: in this order.
@@ -17,7 +17,7 @@ One machine for each subscriber and transaction.
  7. The outcome for a member that is left out is abort. Committing, rolling back and compensating are tried until they
     succeed; then, and not before, the end is reported.
  8. What does not come from the manager, comes twice, late or from an older epoch, changes nothing.
- 9. An operator may finish a branch in doubt. That is recorded, and compared with the decision, for which we go on asking.
+ 9. An operator may finish a branch in doubt. That is recorded, and compared with the decision: we go on asking for it.
 10. In doubt, see `doubt`. Who is asked by a peer passes on what the manager signed.
 """
 
@@ -27,41 +27,9 @@ from typing import Final, assert_never
 
 from tutti.control import doubt
 from tutti.control.participation import finishing
+from tutti.control.participation import messages as p
 from tutti.control.participation.life import FINISHING, QUESTIONS, RESUMED, TRANSITIONS, Cause, Guard, Stage
-from tutti.control.participation.messages import (
-    AbortSet,
-    Accepted,
-    Arrived,
-    CloseLog,
-    CommitWork,
-    Compensated,
-    CompensationFailed,
-    CompensationResumed,
-    Effect,
-    Enrolled,
-    EventGone,
-    FinishFailed,
-    Forget,
-    Handled,
-    HandlerFailed,
-    Input,
-    LogFailed,
-    LogWritten,
-    Part,
-    Prepared,
-    PrepareFailed,
-    PrepareResources,
-    Publishing,
-    RecordHeuristic,
-    Recovered,
-    Resolved,
-    ResourcesFinished,
-    Stuck,
-    WorkEnded,
-    WriteLog,
-    asked_round,
-    lists,
-)
+from tutti.control.participation.notes import Notes
 from tutti.control.participation.work import Work
 from tutti.control.table import follow
 from tutti.errors import invariant
@@ -69,14 +37,13 @@ from tutti.limits import DECISION_REPEAT_MAX_SECONDS
 from tutti.model import messages as wire
 from tutti.model.transaction import Consumed, LogState, Outcome, ParticipantRecord, member_hash
 
-
 _RESOLUTION: Final[dict[Outcome, Cause]] = {"commit": Cause.RESOLVE_COMMIT, "abort": Cause.RESOLVE_ABORT}
 
 
 class Participation:
     """The state is changed in place; one for each subscriber and transaction."""
 
-    def __init__(self, part: Part, record: ParticipantRecord | None = None) -> None:
+    def __init__(self, part: p.Part, record: ParticipantRecord | None = None) -> None:
         self._part = part
         self.member = member_hash(part.tx, part.pseudonym)
         self.stage = Stage.NEW
@@ -85,9 +52,8 @@ class Participation:
         self._work = Work(part, self.member, record)
         self._later: wire.Received | None = None  # came while the vote was prepared
         self._vote: wire.Vote | None = None
-        self._logged = self._omitted = False
-        self._writing = 0  # records that the log has not answered for
-        self._unsaid = ""  # why the vote is no, while that is being written down
+        self._omitted = False
+        self._notes = Notes()
         self._decision: wire.Decide | None = None
         self._finishing = finishing.Finishing(self._work.committed)
         self._forget_at: float | None = None
@@ -96,11 +62,11 @@ class Participation:
         self._wake: float | None = None
 
     @classmethod
-    def recovered(cls, part: Part, record: ParticipantRecord) -> Participation:
+    def recovered(cls, part: p.Part, record: ParticipantRecord) -> Participation:
         """What it was before the crash, as far as it matters. Work that was not voted for is lost."""
         self = cls(part, record)
         self._epoch, self._round, self._deadline = record.epoch, record.round, record.deadline
-        self._logged = True
+        self._notes.there = True
         self.stage = RESUMED[record.state]
         self._finishing.outcome = "commit" if record.state == "committed" else "abort"
         if self.stage is Stage.VOTED:
@@ -121,8 +87,8 @@ class Participation:
 
     # Step
 
-    def step(self, given: Input) -> list[Effect]:
-        if not isinstance(given, Publishing):
+    def step(self, given: p.Input) -> list[p.Effect]:
+        if not isinstance(given, p.Publishing):
             self._now = max(self._now, given.now)
         before = self.stage
         effects = self._take(given)
@@ -130,77 +96,83 @@ class Participation:
             self._follow_doubt()
         return effects + self._wake_up()
 
-    def _take(self, given: Input) -> list[Effect]:
+    def _take(self, given: p.Input) -> list[p.Effect]:
         match given:
-            case Accepted():
+            case p.Accepted():
                 return self._join(given)
-            case Enrolled():
+            case p.Enrolled():
                 self._moves(Cause.ENROL)
                 return []
-            case Recovered():
+            case p.Recovered():
                 return self._recover(given)
             case wire.Received():
                 return self._receive(given)
             case wire.Ticked():
                 return self._tick(given)
-            case Arrived():
+            case p.Arrived():
                 return self._arrive(given)
-            case EventGone():
+            case p.EventGone():
                 gone = f"event {given.number} of type {given.type} is not in the log any more"
                 return self._refuse(gone) if self.stage is Stage.WORKING else []
-            case Handled():
+            case p.Handled():
                 return self._handled(given.event)
-            case HandlerFailed():
+            case p.HandlerFailed():
                 return self._refuse(given.reason) if self._work.receipt.finish(given.event) else []
-            case Publishing():
+            case p.Publishing():
                 return self._publish(given)
-            case AbortSet():
+            case p.AbortSet():
                 return self._refuse(given.reason)
-            case WorkEnded():
+            case p.WorkEnded():
                 return self._end_work()
-            case Prepared():
+            case p.Prepared():
                 return self._prepared(given)
-            case PrepareFailed() if self._holds(Guard.THIS_ROUND, given):
+            case p.PrepareFailed() if self._holds(Guard.THIS_ROUND, given):
                 self._work.fail()
                 return self._refuse(given.reason)
-            case PrepareFailed():
+            case p.PrepareFailed():
                 return []
-            case LogWritten() | LogFailed():
+            case p.LogWritten() | p.LogFailed():
                 return self._written(given)
-            case Resolved():
+            case p.Resolved():
                 return self._resolve(given.outcome)
-            case ResourcesFinished() | FinishFailed() | Compensated() | CompensationFailed() | CompensationResumed():
+            case (
+                p.ResourcesFinished()
+                | p.FinishFailed()
+                | p.Compensated()
+                | p.CompensationFailed()
+                | p.CompensationResumed()
+            ):
                 return self._finish(given)
             case _:
                 assert_never(given)
 
-    def _moves(self, cause: Cause, given: Input | None = None) -> bool:
+    def _moves(self, cause: Cause, given: p.Input | None = None) -> bool:
         after = follow(TRANSITIONS, self.stage, cause, lambda guard: self._holds(guard, given))
         if after is None:
             return False
         self.stage = after
         return True
 
-    def _holds(self, guard: Guard, given: Input | None = None) -> bool:
+    def _holds(self, guard: Guard, given: p.Input | None = None) -> bool:
         match guard:
             case Guard.MANAGER:
                 return isinstance(given, wire.Received) and given.signer == wire.MANAGER
             case Guard.LISTED:
-                return lists(given, self.member)
+                return p.lists(given, self.member)
             case Guard.NOT_LISTED:
-                return not lists(given, self.member)
+                return not p.lists(given, self.member)
             case Guard.CURRENT:
-                return asked_round(given) >= (self._epoch, self._round)
+                return p.asked_round(given) >= (self._epoch, self._round)
             case Guard.LATER_ROUND:
-                return asked_round(given) > (self._epoch, self._round)
+                return p.asked_round(given) > (self._epoch, self._round)
             case Guard.NEW_EVENT:
-                return isinstance(given, Arrived) and self._work.receipt.is_new(given.event)
+                return isinstance(given, p.Arrived) and self._work.receipt.is_new(given.event)
             case Guard.IDLE:
                 return self._work.receipt.idle
             case Guard.COUNTS_AGREE:
                 return self._work.agrees()
             case Guard.THIS_ROUND:
-                answers = Prepared | PrepareFailed | LogWritten | LogFailed
+                answers = p.Prepared | p.PrepareFailed | p.LogWritten | p.LogFailed
                 return isinstance(given, answers) and given.round == self._work.branch
             case Guard.DECIDED:
                 return self._decision is not None
@@ -211,7 +183,7 @@ class Participation:
 
     # Messages
 
-    def _receive(self, given: wire.Received) -> list[Effect]:
+    def _receive(self, given: wire.Received) -> list[p.Effect]:
         message = given.message
         if message.tx != self._part.tx:
             return []
@@ -220,7 +192,7 @@ class Participation:
             case wire.Begin():
                 return self._begin(given, message)
             case wire.Dismiss():
-                return [Forget()] if self._moves(Cause.DISMISS, given) else []
+                return [p.Forget()] if self._moves(Cause.DISMISS, given) else []
             case wire.Close() | wire.Prepare():
                 return self._asked(given, message)
             case wire.Decide():
@@ -233,21 +205,21 @@ class Participation:
             case _:
                 return []  # what members say to the manager
 
-    def _join(self, given: Accepted) -> list[Effect]:
+    def _join(self, given: p.Accepted) -> list[p.Effect]:
         if not self._moves(Cause.ACCEPT):
             return []
         part = self._part
         join = wire.Join(part.tx, part.pseudonym, part.key, given.offer, given.name, given.instance, given.wrap)
         return [wire.Send(join, wire.To.MANAGER)]
 
-    def _begin(self, given: wire.Received, begin: wire.Begin) -> list[Effect]:
+    def _begin(self, given: wire.Received, begin: wire.Begin) -> list[p.Effect]:
         if self._moves(Cause.OMISSION, given):
             self._omitted = True
-            return [Forget()]
+            return [p.Forget()]
         if (
             self.stage is Stage.FORGOTTEN
             and not self._omitted
-            and lists(given, self.member)
+            and p.lists(given, self.member)
             and given.signer == wire.MANAGER
         ):
             self._epoch = max(self._epoch, begin.epoch)
@@ -258,7 +230,7 @@ class Participation:
         self._work.release()
         return self._go_on()
 
-    def _asked(self, given: wire.Received, asked: wire.Close | wire.Prepare) -> list[Effect]:
+    def _asked(self, given: wire.Received, asked: wire.Close | wire.Prepare) -> list[p.Effect]:
         """For counts, or for a vote."""
         cause = Cause.CLOSE if isinstance(asked, wire.Close) else Cause.PREPARE
         voted = self.stage is Stage.VOTED
@@ -273,15 +245,15 @@ class Participation:
         self._follow_doubt()
         return self._go_on(again=True)
 
-    def _answer_again(self, given: wire.Received, asked: wire.Close | wire.Prepare) -> list[Effect]:
+    def _answer_again(self, given: wire.Received, asked: wire.Close | wire.Prepare) -> list[p.Effect]:
         """In a stage in which nothing is left to consider."""
         if given.signer != wire.MANAGER:
             return []
         if self.stage in {Stage.PREPARING, Stage.LOGGING}:
-            if asked_round(given) > (self._epoch, self._round):
+            if p.asked_round(given) > (self._epoch, self._round):
                 self._later = given
             return []
-        if self._unsaid:
+        if self._notes.unsaid:
             return []
         if self.stage in {Stage.REFUSING, Stage.REFUSED} or (self.stage is Stage.FORGOTTEN and not self._omitted):
             self._epoch = max(self._epoch, asked.epoch)
@@ -293,7 +265,7 @@ class Participation:
 
     # Working
 
-    def _arrive(self, given: Arrived) -> list[Effect]:
+    def _arrive(self, given: p.Arrived) -> list[p.Effect]:
         if not self._moves(Cause.EVENT, given):
             return []
         self._work.receipt.take(given.event, deferred=given.deferred)
@@ -303,26 +275,26 @@ class Participation:
         self._follow_doubt()
         return self._go_on()
 
-    def _handled(self, event: Consumed) -> list[Effect]:
+    def _handled(self, event: Consumed) -> list[p.Effect]:
         if not self._work.receipt.finish(event):
             return []
         if self.stage is Stage.WORKING or (self._work.early and self.stage in FINISHING):
             self._work.complete(event)
-            self._logged = self._logged or self._work.early
+            self._notes.there = self._notes.there or self._work.early
         return self._go_on()
 
-    def _publish(self, given: Publishing) -> list[Effect]:
+    def _publish(self, given: p.Publishing) -> list[p.Effect]:
         invariant(self.may_publish, f"a member of {self._part.tx} published while it was {self.stage}")
         return [self._work.publish(given.event, given.type)]
 
-    def _end_work(self) -> list[Effect]:
+    def _end_work(self) -> list[p.Effect]:
         self._work.ended = True
         if self.stage is not Stage.WORKING:
             return []
         self._work.release()
         return self._go_on()
 
-    def _go_on(self, *, again: bool = False) -> list[Effect]:
+    def _go_on(self, *, again: bool = False) -> list[p.Effect]:
         if self.stage is not Stage.WORKING:
             return []
         effects = self._work.go_on(self._epoch, again=again)
@@ -335,41 +307,30 @@ class Participation:
 
     # Voting
 
-    def _get_ready(self, prepare: wire.Prepare) -> Effect:
-        work = self._work
+    def _get_ready(self, prepare: wire.Prepare) -> p.Effect:
         self._deadline = prepare.deadline
-        work.get_ready()
-        if self._part.compensatable:
-            return CommitWork(work.branch, self._record("voted"))
-        return PrepareResources(work.branch)
+        self._work.get_ready()
+        branch, alone = self._work.branch, self._part.compensatable
+        return p.CommitWork(branch, self._record("voted")) if alone else p.PrepareResources(branch)
 
-    def _prepared(self, given: Prepared) -> list[Effect]:
+    def _prepared(self, given: p.Prepared) -> list[p.Effect]:
         if self._part.compensatable and given.round == self._work.branch:
             self._work.committed[:] = self._work.consumed
-            self._logged = True
+            self._notes.there = True
             return self._voted() if self._moves(Cause.COMMITTED_EARLY, given) else []
-        return [self._write("voted")] if self._moves(Cause.PREPARED, given) else []
+        return [self._notes.write(self._record("voted"))] if self._moves(Cause.PREPARED, given) else []
 
-    def _write(self, state: LogState) -> WriteLog:
-        self._writing += 1
-        return WriteLog(self._record(state))
-
-    def _written(self, given: LogWritten | LogFailed) -> list[Effect]:
-        """Records are written in order: the no stands in the log when nothing is being written any more."""
-        self._writing = max(0, self._writing - 1)
-        if self._unsaid:
-            if self._writing or self.stage not in {Stage.REFUSING, Stage.REFUSED}:
-                return []
-            if isinstance(given, LogFailed):
-                return [self._write("working")]
-            reason, self._unsaid = self._unsaid, ""
-            return [self._no(reason)]
-        if isinstance(given, LogWritten):
+    def _written(self, given: p.LogWritten | p.LogFailed) -> list[p.Effect]:
+        noting = bool(self._notes.unsaid)
+        reason = self._notes.answer(given, self._now)
+        if noting:
+            return [self._no(reason)] if reason and self.stage in {Stage.REFUSING, Stage.REFUSED} else []
+        if isinstance(given, p.LogWritten):
             return self._voted() if self._moves(Cause.LOGGED, given) else []
         return self._refuse(given.reason) if self._holds(Guard.THIS_ROUND, given) else []
 
-    def _voted(self) -> list[Effect]:
-        self._logged = True
+    def _voted(self) -> list[p.Effect]:
+        self._notes.there = True
         self._vote = wire.Vote(self._part.tx, self._epoch, self._round, self.member, "yes")
         later, self._later = self._later, None
         return [wire.Send(self._vote, wire.To.MANAGER), *(self._receive(later) if later is not None else [])]
@@ -378,27 +339,26 @@ class Participation:
         self._vote = wire.Vote(self._part.tx, self._epoch, self._round, self.member, "no", reason)
         return wire.Send(self._vote, wire.To.MANAGER)
 
-    def _refuse(self, reason: str) -> list[Effect]:
+    def _refuse(self, reason: str) -> list[p.Effect]:
         perhaps = self._perhaps_logged()
         if not self._moves(Cause.FAILURE):
             return []
         if not perhaps and not self._part.group:
             return [self._no(reason), *self._start_finishing("abort")]
-        self._logged, self._unsaid = True, reason
-        return [self._write("working"), *self._start_finishing("abort")]
+        return [self._notes.write_no(self._record("working"), reason), *self._start_finishing("abort")]
 
     def _perhaps_logged(self) -> bool:
         """Whether a record of a yes may be in the log, though nobody has said so."""
         committing = self.stage is Stage.PREPARING and self._part.compensatable
-        return self._logged or committing or self.stage is Stage.LOGGING
+        return self._notes.there or committing or self.stage is Stage.LOGGING
 
     # Finishing
 
-    def _decided(self, given: wire.Received, decide: wire.Decide) -> list[Effect]:
+    def _decided(self, given: wire.Received, decide: wire.Decide) -> list[p.Effect]:
         if self.stage in {Stage.ENDED, Stage.FORGOTTEN}:
             return [] if self._omitted or given.signer != wire.MANAGER else [self._ended()]
         outcome = decide.outcome_for(self.member)
-        self._logged = self._perhaps_logged()
+        self._notes.there = self._perhaps_logged()
         alone = self.stage in {Stage.REFUSED, Stage.RESOLVED}
         joined = self.stage is Stage.JOINED
         if self._moves(Cause.LEARN, given):
@@ -407,9 +367,9 @@ class Participation:
         if not self._moves(Cause.COMMIT if outcome == "commit" else Cause.ABORT, given):
             return []
         self._decision = decide
-        return [self._ended(), Forget()] if joined else self._start_finishing(outcome)
+        return [self._ended(), p.Forget()] if joined else self._start_finishing(outcome)
 
-    def _start_finishing(self, outcome: Outcome) -> list[Effect]:
+    def _start_finishing(self, outcome: Outcome) -> list[p.Effect]:
         self._later = None
         self._work.drop_questions()
         branches = () if self._part.compensatable else self._work.branches
@@ -418,14 +378,14 @@ class Participation:
             self._work.suspect()
         if outcome == "commit" and not branches:  # it was committed with the vote
             self._finishing.begin("commit", ())
-            return self._finish(ResourcesFinished("commit", self._now))
+            return self._finish(p.ResourcesFinished("commit", self._now))
         return list(self._finishing.begin(outcome, branches))
 
-    def _finish(self, given: finishing.Input) -> list[Effect]:
+    def _finish(self, given: finishing.Input) -> list[p.Effect]:
         if self.stage not in FINISHING:
             return []
         was = self._finishing.compensating
-        effects: list[Effect] = list(self._finishing.step(given))
+        effects: list[p.Effect] = list(self._finishing.step(given))
         if self._finishing.compensating and not was:
             effects.append(wire.Send(wire.Ended(self._part.tx, self.member, "abort", "compensating"), wire.To.MANAGER))
         if not self._finishing.done:
@@ -436,17 +396,17 @@ class Participation:
         self._forget_at = max(self._now, self._deadline) + 2 * DECISION_REPEAT_MAX_SECONDS
         return effects
 
-    def _resolve(self, outcome: Outcome) -> list[Effect]:
+    def _resolve(self, outcome: Outcome) -> list[p.Effect]:
         if not self._moves(_RESOLUTION[outcome]):
             return []
-        return [RecordHeuristic(outcome, None), *self._start_finishing(outcome)]
+        return [p.RecordHeuristic(outcome, None), *self._start_finishing(outcome)]
 
-    def _end(self) -> list[Effect]:
+    def _end(self) -> list[p.Effect]:
         """The branch is finished, and the decision known."""
         finished = self._finishing.outcome
         decided = self._decision.outcome_for(self.member) if self._decision is not None else finished
-        odd: list[Effect] = [RecordHeuristic(finished, decided)] if decided != finished else []
-        return [*odd, *self._close_log(), self._ended(), Forget()]
+        odd: list[p.Effect] = [p.RecordHeuristic(finished, decided)] if decided != finished else []
+        return [*odd, *self._close_log(), self._ended(), p.Forget()]
 
     def _ended(self) -> wire.Send:
         finished: Outcome = self._finishing.outcome if self.stage is Stage.ENDED else "abort"
@@ -454,12 +414,12 @@ class Participation:
         state: Final = "ended" if finished == decided else "heuristic"
         return wire.Send(wire.Ended(self._part.tx, self.member, finished, state), wire.To.MANAGER)
 
-    def _close_log(self) -> list[Effect]:
-        if not self._logged:
+    def _close_log(self) -> list[p.Effect]:
+        if not self._notes.there:
             return []
-        return [CloseLog(self._record("committed" if self._finishing.outcome == "commit" else "aborted"))]
+        return [p.CloseLog(self._record("committed" if self._finishing.outcome == "commit" else "aborted"))]
 
-    def _recover(self, given: Recovered) -> list[Effect]:
+    def _recover(self, given: p.Recovered) -> list[p.Effect]:
         if given.resolved is not None and self._moves(_RESOLUTION[given.resolved]):
             return self._start_finishing(given.resolved)
         if self.stage is Stage.VOTED:
@@ -481,34 +441,37 @@ class Participation:
             return
         self._doubt.step(doubt.Waiting(question, self._part.patience, self._now))
 
-    def _doubtful(self, given: wire.Received | wire.Ticked) -> list[Effect]:
-        effects: list[Effect] = []
+    def _doubtful(self, given: wire.Received | wire.Ticked) -> list[p.Effect]:
+        effects: list[p.Effect] = []
         for effect in self._doubt.step(given):
             match effect:
                 case doubt.GaveUp():
                     effects += self._give_up(effect.reason)
                 case doubt.Stuck():
-                    effects.append(Stuck(effect.reason))
+                    effects.append(p.Stuck(effect.reason))
                 case wire.Send():
                     effects.append(effect)
                 case _:
                     assert_never(effect)
         return effects
 
-    def _give_up(self, reason: str) -> list[Effect]:
+    def _give_up(self, reason: str) -> list[p.Effect]:
         if self.stage is Stage.JOINED and self._moves(Cause.SURRENDER):
-            return [Forget()]
+            return [p.Forget()]
         return self._refuse(reason)
 
-    def _tick(self, given: wire.Ticked) -> list[Effect]:
+    def _tick(self, given: wire.Ticked) -> list[p.Effect]:
         if self.stage in {Stage.JOINED, Stage.WORKING} and self._now >= self._deadline:
             return self._give_up("the deadline has passed")
         if self._forget_at is not None and self._now >= self._forget_at and self._moves(Cause.SURRENDER):
-            return [*self._close_log(), Forget()]
-        return [*self._doubtful(given), *self._finish(given)]
+            return [*self._close_log(), p.Forget()]
+        again = self._notes.tick(self._now) if self.stage in {Stage.REFUSING, Stage.REFUSED} else []
+        return [*again, *self._doubtful(given), *self._finish(given)]
 
-    def _wake_up(self) -> list[Effect]:
+    def _wake_up(self) -> list[p.Effect]:
         times = [self._doubt.wake_at]
+        if self.stage in {Stage.REFUSING, Stage.REFUSED}:
+            times.append(self._notes.wake_at)
         if self.stage in {Stage.JOINED, Stage.WORKING}:
             times.append(self._deadline)
         elif self.stage in FINISHING:
@@ -529,7 +492,7 @@ class Participation:
         self._finishing.check()
         promised = self._vote is not None and self._vote.value == "yes"
         invariant(self.stage is not Stage.VOTED or promised, "voted without a vote")
-        invariant(not promised or self._logged, "a yes that is not written down")
+        invariant(not promised or self._notes.there, "a yes that is not written down")
         invariant(self.stage is not Stage.REFUSING or not promised, "refuses after a yes")
         work = self._work
         invariant(not work.committed or self._part.compensatable, "something was committed that cannot be undone")

@@ -64,6 +64,7 @@ from tutti.control.transaction.messages import (
     Stored,
     Unchecked,
 )
+from tutti.control.transaction.requests import Requests
 from tutti.errors import invariant
 from tutti.limits import JOURNAL_RETRY_SECONDS
 from tutti.model.messages import (
@@ -97,7 +98,7 @@ class Transaction:
         self._census: census.Census | None = None
         self._members: tuple[Member, ...] = ()
         self._now = float("-inf")
-        self._requests: dict[int, float | None] = {}  # until when; None: an abort waits as long as it takes
+        self._requests = Requests()
         self._begin: Begin | None = None
         self._record: TransactionRecord | None = None  # of a predecessor
         self._register: Register | None = None
@@ -140,6 +141,15 @@ class Transaction:
     def outcome(self) -> Outcome | None:
         decision = self._commitment.decision
         return decision.outcome if decision is not None else None
+
+    @property
+    def prepare(self) -> Prepare | None:
+        """The prepare of the last round, once there is one: its counts are final if the transaction commits."""
+        return self._commitment.prepare
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self._members
 
     def waiting_for(self) -> tuple[str, ...]:
         """What keeps the decision, in words."""
@@ -187,10 +197,10 @@ class Transaction:
             case ChildDone():
                 return self._close(closing.ChildDone(given.child, given.now))
             case CommitRequested():
-                self._requests[given.request] = given.now + given.timeout
+                self._requests.wait(given.request, given.now + given.timeout)
                 return self._want()
             case AbortRequested():
-                self._requests[given.request] = None
+                self._requests.wait(given.request, None)
                 return self._revoke(given.reason)
             case PublisherLost():
                 return self._revoke("the publisher is lost")
@@ -432,15 +442,11 @@ class Transaction:
         return Committed() if committed else Aborted(decision.reason if decision else "")
 
     def _answer_all(self, answer: CommitAnswer) -> list[Effect]:
-        answers: list[Effect] = [Answer(request, answer) for request in self._requests]
-        self._requests.clear()
-        return answers
+        return [*self._requests.answer_all(answer)]
 
     def _answer_due(self) -> list[Effect]:
-        due = [request for request, until in self._requests.items() if until is not None and self._now >= until]
-        for request in due:
-            del self._requests[request]
-        if due and all(until is None for until in self._requests.values()):
+        due = self._requests.give_up(self._now)
+        if due and not self._requests.for_commit:
             self._commitment.step(commitment.Wanted(wanted=False, now=self._now))
         return [Answer(request, Unchecked(self.waiting_for())) for request in due]
 
@@ -470,7 +476,7 @@ class Transaction:
     def _next(self) -> float | None:
         if self.stage in {Stage.ENDED, Stage.FAILED, Stage.FENCED}:
             return None
-        times = [self._retry_at, *self._requests.values()]
+        times = [self._retry_at, self._requests.wake_at]
         if self.stage is Stage.INVITING and self._census is not None:
             times.append(self._census.wake_at)
         elif self.stage is Stage.REGISTERING:

@@ -1,5 +1,5 @@
-"""Does everybody reach the outcome of the row? Who is left out, and who never took part, is undone. The one exception is
-what an operator resolved."""
+"""Does everybody reach the outcome of the row? Who is left out, and who never took part, is undone. The one exception
+is what an operator resolved."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ def _conclude(ledger: Ledger) -> Iterator[tuple[str, str]]:
                 yield tx, f"{ledger.who(place)} kept its work, and the row says abort"
     for place, rows in ledger.applied.items():
         joined = ledger.joined[place]
-        record = ledger.records.get(joined.tx)
-        if rows and not ledger.excused(place) and (record is None or place not in record.members):
+        listed = joined.tx in ledger.records and place in ledger.records[joined.tx].members
+        if rows and not ledger.excused(place) and not listed:
             yield joined.tx, f"{joined.site} kept work in a transaction of which it is no member"
 
 

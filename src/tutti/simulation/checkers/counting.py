@@ -21,7 +21,11 @@ def _observe(ledger: Ledger, fact: Decided) -> Objections:
 
 
 def _of(counts: Counts, publishers: set[str]) -> Counts:
-    return {name: {t: n for t, n in sorted(types.items()) if n} for name, types in counts.items() if name in publishers and any(types.values())}
+    return {
+        name: {t: n for t, n in sorted(types.items()) if n}
+        for name, types in counts.items()
+        if name in publishers and any(types.values())
+    }
 
 
 INVARIANT = Invariant(

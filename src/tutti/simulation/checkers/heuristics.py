@@ -21,7 +21,10 @@ def _conclude(ledger: Ledger) -> Iterator[tuple[str, str]]:
         decided = ledger.outcome_for(tx, place)
         compared = any(h.decided == decided for h in shown if h.decided is not None)
         if decided is not None and decided != finished and not compared:
-            yield tx, f"{ledger.who(place)} was resolved to {finished}, the row says {decided}, and nobody compared them"
+            yield (
+                tx,
+                f"{ledger.who(place)} was resolved to {finished}, the row says {decided}, and nobody compared them",
+            )
         if finished == "abort" and (ledger.applied.get(place) or ledger.committed.get(place)):
             yield tx, f"{ledger.who(place)} was resolved to abort, and its work is there"
 

@@ -11,7 +11,7 @@ from tutti.simulation.ledger import Ledger
 Objections = Iterator[str]
 
 
-class Violation(Exception):  # noqa: N818  a noun of the domain; nobody but the simulator sees it
+class Violation(Exception):
     """The rule of this invariant does not hold."""
 
     def __init__(self, invariant: str, tx: str, objection: str) -> None:
