@@ -102,6 +102,7 @@ JOURNAL_PAGE_MAX_COUNT: Final = 1_000  # rows that one answer holds
 JOURNAL_SHRINK_MAX_COUNT: Final = 1_000  # transactions that one call shrinks: others wait for no more than that
 JOURNAL_REASON_MAX_CHARACTERS: Final = 2_000  # of a decision; the rest stands in the logs
 STATUS_EVENTS_MAX_BYTES: Final = 65_536  # sequences within a status; more go to manifest records beside it
+TRANSACTION_EVENTS_MAX_COUNT: Final = 2**20  # of one transaction: so many numbers lie between two statuses
 
 # The embedded PostgreSQL
 EMBEDDED_POSTGRES_CONNECTIONS_COUNT: Final = 200  # several processes with pools of their own share it
@@ -165,3 +166,10 @@ FINISH_RETRY_MAX_SECONDS: Final = 30.0
 COMPENSATION_ATTEMPTS_COUNT: Final = 8  # with the pauses: about a minute, then the operator decides
 COMPENSATION_RETRY_SECONDS: Final = 0.5  # doubled each time
 COMPENSATION_RETRY_MAX_SECONDS: Final = 30.0
+STATUS_RELAY_SECONDS: Final = 5.0  # how often a process looks for statuses that another one left in the journal
+STATUS_RETRY_SECONDS: Final = 0.2  # before a status is offered to the bus again; doubled each time
+STATUS_RETRY_MAX_SECONDS: Final = 10.0
+STATUS_APPEND_SECONDS: Final = 10.0  # for the bus to acknowledge a status: longer than a server takes to come back
+STATUS_CLOSE_SECONDS: Final = 2.0  # a relay that stops tries so long to send the rest; others would do it
+STATUS_BACK_STEPS_COUNT: Final = 64  # statuses of one transaction that are looked at: closings come singly
+COMMITTED_FETCH_MAX_COUNT: Final = 64  # events of a status fetched one by one, at once; more are read by a cursor

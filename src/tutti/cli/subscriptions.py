@@ -140,6 +140,7 @@ def _subscription(registration: Registration, entries: list[Entry], stream: Stre
     name = registration.subscription
     at = [record.at[name] for record in records if name in record.at]
     position = min(at) if len(at) >= registration.partitions else min([registration.start, *at])
+    position //= registration.scale
     return SubscriptionState(
         name=name,
         type=registration.type,

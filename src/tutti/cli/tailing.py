@@ -251,9 +251,9 @@ class Tail:
                 self._spawn(stream, self._read(stream.removeprefix(prefix), reader))
 
     def _subjects(self, types: Sequence[Advertisement]) -> tuple[str, ...]:
-        if not self._type:
-            return ()
         layout = self._bus.context.layout
+        if not self._type:
+            return (f"{layout.namespace}.event.>",)  # what stands in transactions may be private, or come to nothing
         return tuple(f"{layout.namespace}.event.{known.stream}.{token(known.type)}.>" for known in types)
 
     async def _read(self, stream: str, reader: Any) -> None:

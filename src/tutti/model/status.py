@@ -15,6 +15,7 @@ import msgspec
 
 from tutti.errors import InvalidMessage, InvariantViolated, invariant
 from tutti.limits import STATUS_EVENTS_MAX_BYTES
+from tutti.model.transaction import Scope
 
 PublishedStatus = Literal["work_ended", "committed", "aborted"]  # `active` stays in the journal
 
@@ -55,6 +56,7 @@ class TransactionStatus(msgspec.Struct, frozen=True):
     closing: int = 1
     reason: str = ""
     version: int = 1
+    scope: Scope = "public"  # outsiders need not look for the events of a private one
 
 
 _encoder: Final = msgspec.json.Encoder()

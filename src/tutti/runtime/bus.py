@@ -44,6 +44,7 @@ from tutti.runtime.queues import Message, receive
 from tutti.runtime.retention import Retention
 from tutti.runtime.service import Service
 from tutti.runtime.subscriber import StartAt, Subscriber
+from tutti.runtime.transactions.log import transaction_streams
 
 log = logging.getLogger("tutti")
 
@@ -168,6 +169,7 @@ class Bus:
             StreamSpec(layout.state_stream, (layout.state_subjects,), replicas=replicas, last_per_subject=True),
             StreamSpec(layout.queue_stream, (layout.queue_subjects,), replicas=replicas, queue=True),
             StreamSpec(layout.dead_stream, (layout.dead_subjects,), replicas=replicas),
+            *transaction_streams(layout, replicas),
         )
         await asyncio.gather(*(transport.ensure_stream(spec) for spec in own))
 

@@ -120,7 +120,7 @@ class Catalogue:
         await self._transport.ensure_stream(
             StreamSpec(
                 name=self._layout.event_stream(name),
-                subjects=(self._layout.event_subjects(name),),
+                subjects=(self._layout.event_subjects(name), self._layout.transactional_subjects(name)),
                 max_bytes=settings.full_at_bytes or -1,
                 max_message_bytes=EVENT_MAX_BYTES + HEADERS_MAX_BYTES,
                 replicas=settings.replicas,

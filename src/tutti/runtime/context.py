@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from tutti.bus.port import Transport
+from tutti.bus.port import Reader, Start, StreamInfo, Transport
 from tutti.model.subjects import Layout
 from tutti.runtime.admission import Item
 from tutti.runtime.catalogue import Catalogue
@@ -17,6 +17,13 @@ from tutti.runtime.dead import DeadLetters
 from tutti.runtime.execution import Failure
 from tutti.runtime.metrics import Metrics
 from tutti.runtime.publisher import Publisher
+
+
+class ReadableLog(Protocol):
+    """Of a transport, what a feed reads with; or what stands for it and shows the log in another order."""
+
+    async def stream_info(self, name: str) -> StreamInfo | None: ...
+    async def reader(self, stream: str, subjects: Sequence[str], start: Start) -> Reader: ...
 
 
 class Context(msgspec.Struct, frozen=True):

@@ -134,17 +134,28 @@ def _said(error: BaseException) -> str:
 
 
 class Gate:
-    """How many handlers of a subscriber may run at once; the higher priority goes first, then who waits longest."""
+    """How many handlers may run at once; the higher priority goes first, then who waits longest. `within`: a gate
+    behind this one, which must be passed too."""
 
-    def __init__(self, places: int) -> None:
+    def __init__(self, places: int, within: Gate | None = None) -> None:
         self._free = places
+        self._within = within
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = 0
 
     async def enter(self, priority: int) -> None:
         if self._free > 0:
             self._free -= 1
-            return
+        else:
+            await self._wait(priority)
+        if self._within is not None:
+            try:
+                await self._within.enter(priority)
+            except BaseException:
+                self._give_back()
+                raise
+
+    async def _wait(self, priority: int) -> None:
         place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._order += 1
         heapq.heappush(self._waiting, (-priority, self._order, place))
@@ -152,10 +163,15 @@ class Gate:
             await place
         except asyncio.CancelledError:
             if place.done() and not place.cancelled():
-                self.leave()  # the place was already ours
+                self._give_back()  # the place was already ours
             raise
 
     def leave(self) -> None:
+        if self._within is not None:
+            self._within.leave()
+        self._give_back()
+
+    def _give_back(self) -> None:
         while self._waiting:
             _, _, place = heapq.heappop(self._waiting)
             if not place.done():

@@ -44,7 +44,7 @@ from tutti.limits import (
 from tutti.model.subjects import partition_in
 from tutti.runtime.admission import Admission, Item
 from tutti.runtime.clock import Timer
-from tutti.runtime.context import Context
+from tutti.runtime.context import Context, ReadableLog
 from tutti.runtime.crew import Crew
 from tutti.runtime.dead import DeadLetter
 from tutti.runtime.execution import CANCELLED, Failure, Gate, call, revive
@@ -75,6 +75,7 @@ class Feed:
     ) -> None:
         self.subscription = subscription
         self._context = context
+        self._log: ReadableLog = context.transport
         self._subscriber = subscriber
         self._is_foreign = subscription.foreign_subject is not None
         self._gate = gate
@@ -190,7 +191,7 @@ class Feed:
             reader = None
             try:
                 begin = FromSequence(await self._where_to_begin())
-                reader = self.reader = await self._context.transport.reader(self.stream, subjects, begin)
+                reader = self.reader = await self._log.reader(self.stream, subjects, begin)
                 await self._read_all(reader)
             except Gone as error:
                 self._look_back.lost(error)
@@ -206,16 +207,16 @@ class Feed:
     async def _where_to_begin(self) -> int:
         """Behind the lowest of what was seen; in a stream that was made anew or restored from an older copy, where that
         begins. One that is not there is waited for. Health shows all of it."""
-        info = await self._context.transport.stream_info(self.stream)
+        info = await self._log.stream_info(self.stream)
         while info is None:
             self._context.report(f"{self._subscriber}.{self.subscription.name}: there is no stream {self.stream}")
             if self.subscription.foreign_stream is None:
                 await self._context.catalogue.restore_stream(self.subscription.published.stream)
             await asyncio.sleep(STREAM_POLL_SECONDS)
-            info = await self._context.transport.stream_info(self.stream)
+            info = await self._log.stream_info(self.stream)
         if max(self._arrived.values(), default=0) > info.last:  # a new leader may be behind for a moment
             await asyncio.sleep(STREAM_POLL_SECONDS)
-            info = await self._context.transport.stream_info(self.stream) or info
+            info = await self._log.stream_info(self.stream) or info
         for partition, seen in list(self._arrived.items()):
             made_anew = self.created[partition] not in (0.0, info.created_at)
             self.created[partition] = info.created_at

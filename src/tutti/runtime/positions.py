@@ -39,6 +39,7 @@ class Registration(msgspec.Struct, frozen=True):
     start: int  # the position it began with
     since: str
     partitions: int = PARTITIONS_COUNT  # 1 for a foreign stream
+    scale: int = 1  # so many positions for each record of the stream: a status makes many events visible
 
 
 class PositionStore:

@@ -15,6 +15,7 @@ from tutti.limits import RETENTION_SWEEP_SECONDS
 from tutti.runtime.catalogue import Stream
 from tutti.runtime.context import Context
 from tutti.runtime.positions import Positions, Registration, first_at
+from tutti.runtime.transactions.holding import Holding
 
 log = logging.getLogger("tutti.retention")
 
@@ -24,6 +25,7 @@ class Retention:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._holding = Holding(context)
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -59,6 +61,8 @@ class Retention:
                 continue
             below = min(await self._too_old(info, settings), await self._needed_from(stream, info.last + 1))
             if below > info.first:
+                below = await self._holding.needed_from(name, info.first, below, await self._readers_on_commit())
+            if below > info.first:
                 gone[name] = await self._context.transport.purge(stream, below=below)
                 log.info("stream %s: purged %d events below sequence %d", name, gone[name], below)
         return gone
@@ -82,6 +86,10 @@ class Retention:
                 position = await position_of(self._context, registration)
                 needed = min(needed, position + 1) if position < end else 0  # beyond the end: of an earlier stream
         return needed
+
+    async def _readers_on_commit(self) -> list[tuple[Registration, int]]:
+        found = [known for known in await registrations(self._context) if known.scale > 1]
+        return [(known, await position_of(self._context, known)) for known in found]
 
 
 async def registrations(context: Context) -> list[Registration]:

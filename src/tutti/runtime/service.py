@@ -14,9 +14,17 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any
 
+import msgspec
+
 from tutti.bus.port import Listener
 from tutti.errors import BusError, Conflict, DeclarationError, TypeConflict
-from tutti.limits import HORIZON_SECONDS, PARTITIONS_COUNT, POSITION_FLUSH_SECONDS, WATCHED_CALLS_COUNT
+from tutti.limits import (
+    HORIZON_SECONDS,
+    PARTITIONS_COUNT,
+    POSITION_FLUSH_SECONDS,
+    TRANSACTION_EVENTS_MAX_COUNT,
+    WATCHED_CALLS_COUNT,
+)
 from tutti.runtime.admission import Item
 from tutti.runtime.context import Context
 from tutti.runtime.execution import Gate
@@ -26,6 +34,7 @@ from tutti.runtime.positions import Positions, PositionStore, Registration
 from tutti.runtime.queues import QueueHandler, QueueHandlers, ReplayHandler
 from tutti.runtime.subscriber import Subscriber, Subscription
 from tutti.runtime.threads import Threads
+from tutti.runtime.transactions.commit_feed import ON_COMMIT, CommitFeed, start_on_commit
 from tutti.runtime.worker import QueueWorker
 
 log = logging.getLogger("tutti.service")
@@ -126,11 +135,14 @@ class Service:
         self._threads.close()
 
     async def _add(self, subscription: Subscription) -> None:
+        if subscription.takes_tx:
+            return  # it has no feed: it hears events where its subscriber takes part in their transaction
+        gate = Gate(subscription.policy.concurrency, self._gate)  # for both of its feeds
         feed = Feed(
             self._context,
             self.subscriber.name,
             subscription,
-            gate=self._gate,
+            gate=gate,
             threads=self._threads,
             moved=self._moved,
             may_run=self._may_run,
@@ -149,6 +161,29 @@ class Service:
         if feed.stream and not self.subscriber.ephemeral:
             known = await self._store.register(self._registration(feed), subscription.start)
             self._starts[subscription.name] = known.start
+        if feed.stream and subscription.foreign_subject is None:
+            await self._add_committed(subscription, gate)
+
+    async def _add_committed(self, subscription: Subscription, gate: Gate) -> None:
+        """A second feed, for public events of transactions: they become visible when these commit."""
+        name = subscription.name + ON_COMMIT
+        start = await start_on_commit(self._context, subscription)
+        feed = CommitFeed(
+            self._context,
+            self.subscriber.name,
+            msgspec.structs.replace(subscription, start=start),
+            gate=gate,
+            threads=self._threads,
+            moved=self._moved,
+            may_run=self._may_run,
+        )
+        self.feeds[name] = feed
+        if not self.subscriber.ephemeral:
+            wanted = msgspec.structs.replace(
+                self._registration(feed), subscription=name, scale=TRANSACTION_EVENTS_MAX_COUNT
+            )
+            known = await self._store.register(wanted, start)
+            self._starts[name] = known.start
 
     async def _check_type(self, subscription: Subscription) -> None:
         """Routing attributes are subject tokens: a subscriber that counts them differently would hear nothing."""

@@ -25,6 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 DEFAULT_BATCH: Final = Batch(most=100, wait=1.0)
+TX_PARAMETER: Final = "tx"  # a handler's second parameter of this name is the transaction
 
 StartAt = typing.Literal["latest", "earliest"] | datetime | int
 
@@ -64,6 +65,7 @@ class Subscription(msgspec.Struct, frozen=True):
     foreign_subject: str | None = None
     foreign_stream: str | None = None
     queue: str | None = None
+    takes_tx: bool = False  # runs only in transactions that its subscriber joined
 
     @property
     def published(self) -> EventType:
@@ -177,6 +179,7 @@ class Subscriber:
                 foreign_subject=subject,
                 foreign_stream=stream,
                 queue=checked_queue(queue) if queue is not None else None,
+                takes_tx=shape.takes_tx,
             )
             _check(where_it_is, subscription)
             self.subscriptions[title] = subscription
@@ -189,10 +192,11 @@ class _Shape(msgspec.Struct, frozen=True):
     takes_delivery: bool
     takes_list: bool
     is_async: bool
+    takes_tx: bool
 
 
 def _shape(function: Callable[..., object], where: str, event: type) -> _Shape:
-    """How the handler wants to be called: (event), (event, delivery), (events: list, deliveries)."""
+    """How the handler wants to be called: (event), (event, delivery), (events: list, deliveries), (event, tx)."""
     parameters = list(inspect.signature(function).parameters.values())
     names = [
         p.name for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
@@ -200,7 +204,8 @@ def _shape(function: Callable[..., object], where: str, event: type) -> _Shape:
     keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if not 1 <= len(names) <= 2 or keyword:
         raise DeclarationError(
-            f"{where} takes ({', '.join([*names, *keyword])})", hint="a handler takes (event) or (event, delivery)"
+            f"{where} takes ({', '.join([*names, *keyword])})",
+            hint="a handler takes (event), (event, delivery) or (event, tx)",
         )
     try:
         hints = typing.get_type_hints(function)
@@ -210,9 +215,10 @@ def _shape(function: Callable[..., object], where: str, event: type) -> _Shape:
     _check_first(where, event, first)
     call = getattr(function, "__call__", function)  # noqa: B004 an object with an async __call__ is a handler too
     return _Shape(
-        takes_delivery=len(names) == 2,
+        takes_delivery=len(names) == 2 and names[1] != TX_PARAMETER,
         takes_list=typing.get_origin(first) is list or first is list,
         is_async=inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call),
+        takes_tx=len(names) == 2 and names[1] == TX_PARAMETER,
     )
 
 
