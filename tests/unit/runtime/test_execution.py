@@ -206,6 +206,21 @@ async def test_the_gate_lets_the_higher_priority_pass_first_and_then_who_waits_l
     assert order == ["c", "d", "a", "b"]
 
 
+async def test_a_gate_behind_a_gate_must_be_passed_too() -> None:
+    house = Gate(1)
+    left, right = Gate(2, house), Gate(1, house)
+    await left.enter(0)
+    waiting, gives_up = asyncio.create_task(left.enter(0)), asyncio.create_task(right.enter(0))
+    await asyncio.sleep(0)
+    gives_up.cancel()
+    await asyncio.gather(gives_up, return_exceptions=True)
+    assert not waiting.done()
+    left.leave()
+    await asyncio.wait_for(waiting, 1)
+    left.leave()
+    await asyncio.wait_for(right.enter(0), 1)  # who gave up in the house holds no place at its own gate
+
+
 async def test_who_stops_waiting_at_the_gate_takes_no_place() -> None:
     gate = Gate(1)
     await gate.enter(0)

@@ -96,6 +96,13 @@ def test_how_a_handler_wants_to_be_called(
     assert (found.takes_delivery, found.takes_list, found.is_async) == (delivery, listed, asynchronous)
 
 
+def test_a_second_parameter_called_tx_is_the_transaction() -> None:
+    def in_transaction(event: object, tx: object) -> None: ...
+
+    assert (declared(in_transaction).takes_tx, declared(in_transaction).takes_delivery) == (True, False)
+    assert not declared(two, name="h").takes_tx
+
+
 def test_a_list_of_a_class_that_cannot_be_looked_up_is_a_list() -> None:
     class Local(tutti.Event):
         number: int

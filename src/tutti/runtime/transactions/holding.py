@@ -34,9 +34,10 @@ class Holding:
         """The first sequence at or above `first` that must stay, `below` if none does. `readers`: the durable readers
         of statuses, and their positions."""
         undecided = await self._first_undecided(stream, first, below)
-        for position in sorted({position // registration.scale for registration, position in readers})[:1]:
-            undecided = min(undecided, await self._first_unread(stream, position, undecided))
-        return undecided
+        if not readers:
+            return undecided
+        status = min((position + 1) // registration.scale for registration, position in readers)
+        return await self._first_unread(stream, status, undecided)
 
     async def _first_undecided(self, stream: str, first: int, below: int) -> int:
         layout, transport = self._context.layout, self._context.transport
@@ -59,18 +60,18 @@ class Holding:
         self._decided[stream] = below - 1
         return below
 
-    async def _first_unread(self, stream: str, position: int, below: int) -> int:
-        """The lowest sequence that a committed status behind this position names."""
+    async def _first_unread(self, stream: str, status: int, below: int) -> int:
+        """The lowest sequence below `below` that a committed status names, this one or a later one; else `below`."""
         layout = self._context.layout
         info = await self._context.transport.stream_info(layout.status_stream)
         if info is None:
             return below
-        statuses = self._each(layout.status_stream, (), max(position, 1), info.last)
+        statuses = self._each(layout.status_stream, (), max(status, 1), info.last)
         async with contextlib.aclosing(statuses) as found:
             async for record in found:
-                status = read_status(record)
-                if status is not None and status.status == "committed":
-                    below = min(below, await self._lowest(stream, status, below))
+                known = read_status(record)
+                if known is not None and known.status == "committed":
+                    below = await self._lowest(stream, known, below)
         return below
 
     async def _lowest(self, stream: str, status: TransactionStatus, below: int) -> int:

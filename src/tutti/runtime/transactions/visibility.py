@@ -231,7 +231,7 @@ class CommittedReader:
         reached = await self._statuses.horizon() * SCALE + SCALE - 1
         if self._ready:
             return self._ready[0].sequence - 1
-        return self._waiting[0].sequence * SCALE - 1 if self._waiting else reached
+        return max(self._waiting[0].sequence * SCALE, self._begin) - 1 if self._waiting else reached
 
     async def close(self) -> None:
         pieces, self._pieces = self._pieces, None
