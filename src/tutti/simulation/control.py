@@ -19,7 +19,7 @@ from tutti.simulation.ground import Ground
 from tutti.simulation.journal import Answer, Failed, Fenced, Journal, Row, Write
 from tutti.simulation.log import Append, Log
 from tutti.simulation.member import Subscriber
-from tutti.simulation.network import BUS, Network, Packet
+from tutti.simulation.network import BUS, Network, Packet, stirred
 from tutti.simulation.site import Alarm, Site
 
 RENEW_SECONDS = 1.5
@@ -197,7 +197,11 @@ class Control(Site):
         if self.posts.get(post.tx) is not post:
             return
         ground.say(self.name, post.tx, given)
+        before = post.machine.stage
         effects = post.machine.step(given)
+        moved = post.machine.stage is not before
+        if (wrong := stirred(self, post.alarm, given, effects, moved=moved)) is not None:
+            ground.see(self.name, wrong)
         if ground.scenario.self_checks:
             post.machine.check()
         for effect in effects:

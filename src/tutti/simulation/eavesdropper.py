@@ -25,10 +25,9 @@ from tutti.model.messages import (
 )
 from tutti.model.transaction import member_hash
 from tutti.simulation.ground import Ground
-from tutti.simulation.network import Network, Packet
+from tutti.simulation.network import STRANGER, Network, Packet
 
 REMEMBERED_COUNT: Final = 300
-STRANGER: Final = "stranger's key"
 
 
 class Eavesdropper:

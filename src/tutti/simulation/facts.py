@@ -111,6 +111,15 @@ class Sent(Fact, frozen=True):
     signer: str
 
 
+class Stirred(Fact, frozen=True):
+    """A machine did something, or changed, because of a message that a stranger had made up."""
+
+    site: str
+    message: str
+    signer: str
+    effects: tuple[str, ...]
+
+
 class Carried(Fact, frozen=True):
     """An event takes this along, signed by the manager."""
 

@@ -130,6 +130,13 @@ WHENS: Final[tuple[Literal["before", "after"], ...]] = ("before", "after")
 TARGETS: Final = tuple(
     (role, kind.__name__, when) for role, kinds in EFFECTS.items() for kind in kinds for when in WHENS
 )
+# What few runs come to: without an effort a whole suite would not see a process die there.
+RARE: Final = tuple(
+    (role, effect, when)
+    for role, effect, when in TARGETS
+    if effect in {"Park", "RecordHeuristic", "QueueStatus"}
+    or (role == "successor" and effect in {"FinishOwn", "Finished", "WakeAt"})
+)
 KINDS: Final = (
     "a message is lost",
     "a message comes twice",
@@ -217,10 +224,13 @@ def _jumps(rng: random.Random, sites: tuple[str, ...], until: float) -> tuple[Ju
 
 
 def _crashes(rng: random.Random) -> tuple[Crash, ...]:
-    return tuple(
+    usual = [
         Crash(role, effect, when, rng.choice((0, 0, 1, 2, 5)), rng.uniform(0.3, 8.0))
         for role, effect, when in rng.sample(TARGETS, rng.randint(1, 4))
-    )
+    ]
+    if rng.random() < 0.3:
+        usual.append(Crash(*rng.choice(RARE), 0, rng.uniform(0.3, 8.0)))
+    return tuple(usual)
 
 
 def _outages(rng: random.Random, sites: tuple[str, ...], until: float) -> tuple[Outage, ...]:

@@ -58,6 +58,7 @@ class Ledger:
             f.Finished: lambda fact: self.finished.add(fact.tx),
             f.Joined: self._joined,
             f.Sent: self._sent,
+            f.Stirred: lambda _: None,
             f.Carried: lambda fact: self._ask_round(fact.tx, fact.message),
             f.Stored: self._stored,
             f.Prepared: lambda fact: self.prepared.setdefault(fact.place, set()).add(fact.round),

@@ -29,7 +29,7 @@ from tutti.model.transaction import PUBLISHER, Outcome, ParticipantRecord, membe
 from tutti.simulation.facts import HeuristicShown, Joined, OperatorResolved
 from tutti.simulation.ground import Ground
 from tutti.simulation.log import Kept
-from tutti.simulation.network import BUS, Network, Packet
+from tutti.simulation.network import BUS, Network, Packet, stirred
 from tutti.simulation.operations import Operations
 from tutti.simulation.site import Alarm
 from tutti.simulation.workloads import Habits
@@ -227,7 +227,11 @@ class Subscriber(Workplace):
         if self.nodes.get(node.part.tx) is not node:
             return
         ground.say(self.name, node.part.tx, given)
+        before = node.machine.stage
         effects = node.machine.step(given)
+        moved = node.machine.stage is not before
+        if (wrong := stirred(self, node.alarm, given, effects, moved=moved)) is not None:
+            ground.see(self.name, wrong)
         if ground.scenario.self_checks:
             node.machine.check()
         for effect in effects:
@@ -256,7 +260,7 @@ class Subscriber(Workplace):
             case p.Publish():
                 node.operations.publish(effect)
             case p.Park():
-                self.later(PARKED_SECONDS, lambda: self.tell(node, p.CompensationResumed(self.now)))
+                self.later(PARKED_SECONDS, lambda: self._resume(node))
             case p.RecordHeuristic():
                 self.heuristics.setdefault(node.place, effect.finished)
                 self.ground.see(self.name, HeuristicShown(tx, node.place, effect.finished, effect.decided))
@@ -290,6 +294,11 @@ class Subscriber(Workplace):
                 self.tell(node, p.EventGone(fetch.publisher, fetch.type, number, self.now))
 
         self.later(self.ground.latency(), look)
+
+    def _resume(self, node: Node) -> None:
+        """The operator had the compensator mended, and says so."""
+        self.mended = True
+        self.tell(node, p.CompensationResumed(self.now))
 
     def resolve(self, tx: str, outcome: Outcome) -> None:
         """The operator's word. He is shown what the database holds: a branch that is not there (it was committed before

@@ -7,11 +7,13 @@ from typing import Protocol
 
 import msgspec
 
-from tutti.model.messages import MANAGER, Inquiry, Message, Send, To, encode
-from tutti.simulation.facts import Sent
+from tutti.model.messages import MANAGER, NOBODY, Inquiry, Message, Received, Send, To, WakeAt, encode
+from tutti.simulation.facts import Sent, Stirred
 from tutti.simulation.faults import Partition
 from tutti.simulation.ground import Ground
+from tutti.simulation.site import Alarm, Site
 
+STRANGER = "stranger's key"
 BUS = "bus"  # events come from here; no partition cuts it off
 
 
@@ -151,6 +153,17 @@ class Network:
                 site.later(0.0, arrive)
 
         ground.agenda.at(time, reach)
+
+
+def stirred(site: Site, alarm: Alarm, given: object, effects: Iterable[object], *, moved: bool) -> Stirred | None:
+    """Whether a stranger's message had an effect. What was due anyway at this time does not count."""
+    forged = isinstance(given, Received) and given.signer in {STRANGER, NOBODY}
+    if not forged or not isinstance(given, Received) or (alarm.time is not None and alarm.time <= site.now):
+        return None
+    done = tuple(type(effect).__name__ for effect in effects if not isinstance(effect, WakeAt))
+    if not done and not moved:
+        return None
+    return Stirred(given.message.tx, site.name, type(given.message).__name__, given.signer, done)
 
 
 def _nobody(packet: Packet) -> None:

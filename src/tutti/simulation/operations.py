@@ -167,7 +167,10 @@ class Operations:
                 return self._take_effect(operation)
 
     def _compensator_fails(self) -> bool:
-        return not self._at.ground.healed and self._at.ground.draw(self._at.habits.compensator_fails)
+        at = self._at
+        if at.habits.compensator_broken:
+            return not at.mended
+        return not at.ground.healed and at.ground.draw(at.habits.compensator_fails)
 
     def _take_effect(self, operation: Operation) -> p.Input | None:
         database, part, place, now = self._at.database, self._part, self._machine.member, self._at.now

@@ -11,6 +11,7 @@ from tutti.model.transaction import Outcome
 
 TYPES: Final = ("Invitation", "Booked")  # what publishers publish, and what members answer with
 FAULTY_SECONDS: Final = 45.0  # transactions begin, and faults happen, in this time; then the world heals
+LONG_FAULTY_SECONDS: Final = 120.0  # the same where a compensator is tried until it is parked, which takes a minute
 
 
 class Habits(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -27,6 +28,7 @@ class Habits(msgspec.Struct, frozen=True, omit_defaults=True):
     sets_abort: float = 0.0
     prepare_fails: float = 0.0
     compensator_fails: float = 0.0
+    compensator_broken: bool = False  # fails until the operator has had it mended
     forgetful: bool = False  # drops a machine as soon as that is allowed
 
 
@@ -72,6 +74,11 @@ class Workload(msgspec.Struct, frozen=True):
     resolutions: tuple[Resolution, ...] = ()
 
     @property
+    def faulty_seconds(self) -> float:
+        broken = any(habits.compensator_broken for habits in self.subscribers)
+        return LONG_FAULTY_SECONDS if broken else FAULTY_SECONDS
+
+    @property
     def sites(self) -> tuple[str, ...]:
         named = (("p", self.publishers), ("k", self.keepers), ("s", len(self.subscribers)))
         return tuple(f"{letter}{number}" for letter, count in named for number in range(count))
@@ -103,6 +110,7 @@ def _habits(rng: random.Random) -> Habits:
         sets_abort=rng.choice((0.0, 0.0, 0.0, 0.03)),
         prepare_fails=rng.choice((0.0, 0.0, 0.0, 0.05)),
         compensator_fails=rng.choice((0.0, 0.3, 0.6)),
+        compensator_broken=compensatable and rng.random() < 0.1,
         forgetful=rng.random() < 0.4,
     )
 

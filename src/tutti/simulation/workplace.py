@@ -21,6 +21,7 @@ class Workplace(Site):
         self.habits = habits
         self.database = Database(name, ground)
         self.records: dict[str, ParticipantRecord] = {}
+        self.mended = False  # the operator looked after its compensator
         self.heuristics: dict[str, Outcome] = {}  # how an operator had a branch finished
 
     def write_record(self, place: str, record: ParticipantRecord) -> None:

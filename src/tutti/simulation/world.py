@@ -18,7 +18,7 @@ from tutti.simulation.network import Network
 from tutti.simulation.publisher import Publisher
 from tutti.simulation.scenario import Scenario
 from tutti.simulation.site import Site
-from tutti.simulation.workloads import FAULTY_SECONDS, Order, Resolution
+from tutti.simulation.workloads import Order, Resolution
 
 HEALING_SECONDS = 600.0  # in which everything must have ended
 FURTHER_SECONDS = 2.0  # between transactions that are begun only because too little has happened
@@ -109,13 +109,13 @@ class World:
         if found:
             site, tx = self.ground.rng.choice(found)
             site.resolve(tx, resolution.outcome)
-        elif self.ground.now < FAULTY_SECONDS:
+        elif not self.ground.healed:
             self.ground.agenda.later(0.05, partial(self._resolve, resolution))
 
     # Running
 
     def run(self) -> None:
-        self._run_until(FAULTY_SECONDS)
+        self._run_until(self.scenario.workload.faulty_seconds)
         self._heal()
         self._run_until(self.ground.now + HEALING_SECONDS, rest=True)
         while self.ground.agenda.steps < self.scenario.steps_at_least:

@@ -28,7 +28,6 @@ def test_a_commit_is_given_up_when_its_time_is_up() -> None:
 
 def test_the_alarm_is_set_for_the_first() -> None:
     requests = Requests()
-    assert requests.wake_at is None
     requests.wait(1, 7.0)
     requests.wait(2, 5.0)
     requests.wait(3, None)

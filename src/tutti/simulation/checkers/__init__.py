@@ -16,6 +16,7 @@ from tutti.simulation.checkers import (
     liveness,
     membership,
     stability,
+    strangers,
     validity,
     write_ahead,
 )
@@ -31,6 +32,7 @@ INVARIANTS: Final[tuple[Invariant, ...]] = (
     exactly_once.INVARIANT,
     compensation.INVARIANT,
     membership.INVARIANT,
+    strangers.INVARIANT,
     fencing.INVARIANT,
     counting.INVARIANT,
     ending.INVARIANT,
