@@ -92,12 +92,23 @@ class Witness:
     # What the dispatcher must not do
 
     def step(self, given: Input) -> None:
-        effects = self.dispatcher.step(given)
+        effects = self.followed(given) or self.dispatcher.step(given)
         self.fell_out = False
         for effect in effects:
             self.judge(effect)
         check(self.dispatcher)
         self.judge_rest()
+
+    def followed(self, given: Input) -> list[Effect]:
+        """What `follow` does with every second return, if it takes it on, as effects."""
+        if not isinstance(given, Returned) or not sum(given.sequences) % 2:
+            return []
+        followed = self.dispatcher.follow(given.sequences, given.now)
+        if followed is None:
+            return []
+        run, position = followed
+        moved = Advance(self.seen[given.sequences[0]].fact.partition, position)
+        return [moved, run] if position else [run]
 
     def judge(self, effect: Effect) -> None:
         match effect:

@@ -87,8 +87,8 @@ def many_numbered_headers(
 
 
 _NUMBERED: Final = re.compile(
-    rf"ce-id: ([!#$&-~]+)\r\nce-time: ({TIMESTAMP})\r\nce-{SEQUENCE}: ([0-9]+)\r\n"
-    r"(?:Nats-[A-Za-z-]+: [!#$&-~]*\r\n)*"  # the message id, and what batches add
+    rf"ce-id: ([!#$&-~]++)\r\nce-time: ({TIMESTAMP})\r\nce-{SEQUENCE}: ([0-9]++)\r\n"
+    r"(?:Nats-[A-Za-z-]++: [!#$&-~]*+\r\n)*+"  # the message id, and what batches add
 ).fullmatch
 
 

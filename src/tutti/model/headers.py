@@ -17,7 +17,6 @@ class HeaderText(Mapping[str, str]):
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self._fields: dict[str, str] | None = None
 
     def __getitem__(self, name: str) -> str:
         return self.fields[name]
@@ -33,9 +32,11 @@ class HeaderText(Mapping[str, str]):
 
     @property
     def fields(self) -> dict[str, str]:
-        if self._fields is None:
-            self._fields = fields_in(self.text)
-        return self._fields
+        try:
+            return self._fields
+        except AttributeError:
+            self._fields: dict[str, str] = fields_in(self.text)
+            return self._fields
 
 
 def fields_in(text: str) -> dict[str, str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -30,7 +30,7 @@ from tutti.runtime.subscriber import Subscription
 if TYPE_CHECKING:
     from tutti.runtime.bus import Bus
 
-UNREADABLE = Envelope(id="", source="", type="", data=b"")
+UNREADABLE: Final = Envelope(id="", source="", type="", data=b"")
 
 
 class Item(msgspec.Struct, eq=False, gc=False):
@@ -52,6 +52,13 @@ class Item(msgspec.Struct, eq=False, gc=False):
         return self.delivery.envelope.attributes()
 
 
+class _Past(msgspec.Struct):
+    """What is remembered of a partition while it is ours."""
+
+    continuity: Continuity
+    duplicates: Duplicates
+
+
 class Admission:
     """For one subscription in one instance. What it remembers of a partition is forgotten with the partition."""
 
@@ -64,8 +71,10 @@ class Admission:
         self.bus: Bus | None = None  # what deliveries name as theirs
         self._key = attrgetter(wanted.key) if wanted.key else None
         self._lifetime = wanted.policy.lifetime
-        self._continuity: dict[int, Continuity] = {}
-        self._duplicates: dict[int, Duplicates] = {}
+        self._filters = not self._matcher.open
+        self._ranks = self._key is not None or self._lifetime is not None  # by more than what an event says of itself
+        self._is_foreign = wanted.foreign_subject is not None
+        self._pasts: dict[int, _Past] = {}
         self._received = metrics.counter("tutti_received_total", **labels)
         self._filtered = metrics.counter("tutti_filtered_total", **labels)
         self._filter_errors = metrics.counter("tutti_filter_errors_total", **labels)
@@ -73,10 +82,9 @@ class Admission:
         self.on_gap: Callable[[Record, Gap | Unproven], None] = lambda _record, _gap: None
 
     def forget(self, partition: int) -> None:
-        self._continuity.pop(partition, None)
-        self._duplicates.pop(partition, None)
+        self._pasts.pop(partition, None)
 
-    def admit(self, record: Record, partition: int) -> Item | None:
+    def admit(self, record: Record, partition: int, now: float) -> Item | None:
         """None: nothing to do here (turned away by the filter, or handled before)."""
         self._received.value += 1
         try:
@@ -87,23 +95,27 @@ class Admission:
             return item
         item = Item(Delivery(record, envelope, self._reply, self.bus), publisher_of(envelope.source))
         try:
-            return self._admitted(item, envelope, partition)
+            return self._admitted(item, envelope, partition, now)
         except InvalidEvent as error:
             item.poison = str(error)
         except Exception as error:  # noqa: BLE001 a user's mapping or key may raise anything; the event is kept
             item.poison = f"{type(error).__name__} before the handler: {error}"
         return item
 
-    def _admitted(self, item: Item, envelope: Envelope, partition: int) -> Item | None:
-        now = self._clock.monotonic()
+    def _admitted(self, item: Item, envelope: Envelope, partition: int, now: float) -> Item | None:
         if partition >= 0:
-            self._watch(item.delivery.record, envelope, partition)
-            if self._is_repeat(f"{item.lane}\x1f{envelope.id}", partition, now):
+            past = self._pasts.get(partition)
+            if past is None:
+                past = self._pasts[partition] = _Past(Continuity(), Duplicates())
+            if not self._is_foreign:
+                self._watch(item.delivery.record, envelope, past.continuity)
+            if past.duplicates.seen(f"{item.lane}\x1f{envelope.id}", now):
                 self._repeated.value += 1
                 return None
         if not self._understand(item, envelope):
             return None
-        self._time_and_rank(item, envelope, now)
+        if self._ranks or len(envelope.extensions) != 1 or attributes.SEQUENCE not in envelope.extensions:
+            self._time_and_rank(item, envelope, now)
         return item
 
     def _understand(self, item: Item, envelope: Envelope) -> bool:
@@ -122,8 +134,8 @@ class Admission:
         if subscription.via is not None:
             event = subscription.via.apply(event)
         item.event = event
-        if not self._matcher.open:
-            seen = Seen(event.data, envelope.attributes()) if isinstance(event, CloudEvent) else item
+        if self._filters:
+            seen = Seen(event.data, envelope.attributes()) if type(event) is CloudEvent else item
             matches = self._matcher.match(seen)
             if matches is None:
                 self._filtered.value += 1
@@ -150,23 +162,14 @@ class Admission:
             end = now + moment(envelope.time, "time") + self._lifetime - self._clock.wall()
             item.expires_at = end if item.expires_at is None else min(end, item.expires_at)
 
-    def _watch(self, record: Record, envelope: Envelope, partition: int) -> None:
+    def _watch(self, record: Record, envelope: Envelope, continuity: Continuity) -> None:
         """Notice what is missing: a publisher numbers its events per exact subject."""
         text = envelope.extensions.get(attributes.SEQUENCE)
-        if text is None or not attributes.is_sequence(text) or self._subscription.foreign_subject is not None:
+        if text is None or not attributes.is_sequence(text):
             return
-        continuity = self._continuity.get(partition)
-        if continuity is None:
-            continuity = self._continuity[partition] = Continuity()
         found = continuity.observe(envelope.source, record.subject, int(text), record.sequence)
         if found is not CONTINUOUS and isinstance(found, Gap | Unproven):
             self.on_gap(record, found)
-
-    def _is_repeat(self, identity: str, partition: int, now: float) -> bool:
-        duplicates = self._duplicates.get(partition)
-        if duplicates is None:
-            duplicates = self._duplicates[partition] = Duplicates()
-        return duplicates.seen(identity, now)
 
 
 def _integer(text: str, name: str) -> int:

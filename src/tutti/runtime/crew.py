@@ -1,4 +1,4 @@
-"""The tasks that call handlers: as many as calls may run at once, each taking one call after another."""
+"""The tasks that call handlers: as many as calls may run at once, each carrying out one call after another."""
 
 from __future__ import annotations
 
@@ -7,27 +7,23 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 
 from tutti.flow.dispatcher import Run
-from tutti.limits import HANDLE_SLICE_SECONDS
-from tutti.runtime.clock import Clock
 from tutti.runtime.timelimit import TimeLimit
 
 
 class Crew:
-    """`call` carries out one call within the time limit and returns when it ended; `ended` hears of every task that
-    ends. Whoever makes a crew must close it."""
+    """`work` carries out calls, which it takes from the line itself, within the time limit; it returns when the line is
+    empty or its slice of time is over. `ended` hears of every task that ends. Whoever makes a crew must close it."""
 
     def __init__(
         self,
         most: int,
         handler_timeout: float | None,
-        clock: Clock,
-        call: Callable[[Run, TimeLimit], Awaitable[float]],
+        work: Callable[[deque[Run], TimeLimit], Awaitable[None]],
         ended: Callable[[asyncio.Task[None]], None],
     ) -> None:
         self._most = most
         self._handler_timeout = handler_timeout
-        self._clock = clock
-        self._call = call
+        self._work = work
         self._ended = ended
         self._runs: deque[Run] = deque()
         self._workers: set[asyncio.Task[None]] = set()
@@ -41,7 +37,7 @@ class Crew:
             if not idle.done():
                 idle.set_result(None)
         elif len(self._workers) < self._most:
-            worker = asyncio.get_running_loop().create_task(self._work())
+            worker = asyncio.get_running_loop().create_task(self._serve())
             self._workers.add(worker)
             worker.add_done_callback(self._workers.discard)
             worker.add_done_callback(self._ended)
@@ -52,20 +48,17 @@ class Crew:
             worker.cancel()
         await asyncio.gather(*workers, return_exceptions=True)
 
-    async def _work(self) -> None:
+    async def _serve(self) -> None:
         limit = TimeLimit(self._handler_timeout)
-        slice_ends = 0.0
         try:
             while True:
-                if not self._runs:
+                if self._runs:
+                    await self._work(self._runs, limit)
+                    if self._runs:
+                        await asyncio.sleep(0)  # handlers that never wait must not starve the loop
+                else:
                     idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
                     self._idle.append(idle)
                     await idle
-                    slice_ends = self._clock.monotonic() + HANDLE_SLICE_SECONDS
-                    continue
-                now = await self._call(self._runs.popleft(), limit)
-                if now > slice_ends:  # handlers that never wait must not starve the loop
-                    await asyncio.sleep(0)
-                    slice_ends = self._clock.monotonic() + HANDLE_SLICE_SECONDS
         finally:
             limit.close()

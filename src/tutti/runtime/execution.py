@@ -13,10 +13,10 @@ from typing import Final
 import msgspec
 
 from tutti.limits import REASON_MAX_CHARACTERS
-from tutti.model import attributes
+from tutti.model.attributes import TRACEPARENT, TRACESTATE
 from tutti.runtime.admission import Item
 from tutti.runtime.dead import plain
-from tutti.runtime.publisher import trace
+from tutti.runtime.publisher import NO_TRACE, trace
 from tutti.runtime.subscriber import Subscription
 from tutti.runtime.threads import Threads
 from tutti.runtime.timelimit import TimeLimit
@@ -49,7 +49,7 @@ async def call(
         finally:
             limit.close()
     context = items[0].delivery.envelope.extensions
-    traced = (context.get(attributes.TRACEPARENT, ""), context.get(attributes.TRACESTATE, ""))
+    traced = (context[TRACEPARENT], context.get(TRACESTATE, "")) if TRACEPARENT in context else NO_TRACE
     held = trace.set(traced) if traced != trace.get() else None
     try:
         arguments = _arguments(subscription, items)
@@ -142,6 +142,13 @@ class Gate:
         self._within = within
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
         self._order = 0
+
+    def enter_at_once(self) -> bool:
+        """False: there is no place, wait for one with `enter`."""
+        if self._free <= 0 or (self._within is not None and not self._within.enter_at_once()):
+            return False
+        self._free -= 1
+        return True
 
     async def enter(self, priority: int) -> None:
         if self._free > 0:

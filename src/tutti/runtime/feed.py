@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from datetime import UTC, datetime
 from typing import Any, assert_never
 
 from tutti.bus.port import FromSequence, Reader, Record
@@ -34,6 +34,7 @@ from tutti.flow.dispatcher import (
     WakeAt,
 )
 from tutti.limits import (
+    HANDLE_SLICE_SECONDS,
     LAG_SAMPLE_SECONDS,
     LEASE_POLL_SECONDS,
     LIVE_SEQUENCE_START,
@@ -43,6 +44,7 @@ from tutti.limits import (
 )
 from tutti.model.subjects import partition_in
 from tutti.runtime.admission import Admission, Item
+from tutti.runtime.burial import Burial
 from tutti.runtime.clock import Timer
 from tutti.runtime.context import Context, ReadableLog
 from tutti.runtime.crew import Crew
@@ -60,7 +62,7 @@ FOREIGN_PARTITIONS = (0,)  # a foreign stream has no partition token; the owner 
 
 
 class Feed:
-    """`moved` is called when a position advances; `may_run` says whether a partition's lease still holds."""
+    """`moved` is called when a position advances; `may_run` says whether a partition's lease holds at this moment."""
 
     def __init__(
         self,
@@ -71,7 +73,7 @@ class Feed:
         gate: Gate | None,
         threads: Threads,
         moved: Callable[[int], None],
-        may_run: Callable[[int], bool],
+        may_run: Callable[[int, float], bool],
     ) -> None:
         self.subscription = subscription
         self._context = context
@@ -92,16 +94,16 @@ class Feed:
         self._handled = context.metrics.counter("tutti_handled_total", **labels)
         self._failures = context.metrics.counter("tutti_failures_total", **labels)
         self._expired = context.metrics.counter("tutti_expired_total", **labels)
-        self._dead = context.metrics.counter("tutti_dead_total", **labels)
+        self._burial = Burial(context, subscriber, subscription.name, self.stream)
         self._took = context.metrics.histogram("tutti_handle_seconds", **labels)
         self.positions: dict[int, int] = {}  # of the partitions that are ours
         self._arrived: dict[int, int] = {}  # the highest sequence seen of each
         self.created: dict[int, float] = {}  # when the stream was made that each position is of
         self._earlier_attempts: dict[int, int] = {}
         self._items: dict[int, Item] = {}
-        self._running: set[Item] = set()
+        self._running: dict[tuple[int, ...], list[Item]] = {}  # the calls under way, by their sequences
         policy = subscription.policy
-        self._crew = Crew(policy.concurrency, policy.handler_timeout, context.clock, self._run, self._ended)
+        self._crew = Crew(policy.concurrency, policy.handler_timeout, self._work, self._ended)
         self._tasks: set[asyncio.Task[None]] = set()
         self._reading: asyncio.Task[None] | None = None
         self._being_read: frozenset[int] = frozenset()
@@ -145,7 +147,8 @@ class Feed:
             return
         self._arrived.pop(partition, None)
         self._admission.forget(partition)
-        gone = [s for s, item in self._items.items() if item.partition == partition and item not in self._running]
+        running = set(self.running(partition))
+        gone = [s for s, item in self._items.items() if item.partition == partition and s not in running]
         for sequence in gone:
             del self._items[sequence]
         self._apply(self.dispatcher.step(Revoked(partition)))
@@ -157,7 +160,7 @@ class Feed:
 
     def running(self, partition: int) -> list[int]:
         """Events of this partition for which a handler is at work."""
-        return [item.sequence for item in self._running if item.partition == partition]
+        return [item.sequence for items in self._running.values() for item in items if item.partition == partition]
 
     @property
     def at_work(self) -> bool:
@@ -263,7 +266,7 @@ class Feed:
             if seen is None or sequence <= seen:
                 continue
             self._arrived[partition] = sequence
-            item = self._admission.admit(record, partition)
+            item = self._admission.admit(record, partition, now)
             if item is None:
                 self._apply(step(Skipped(sequence, partition)))
                 continue
@@ -283,14 +286,14 @@ class Feed:
         if len(self._live) >= self.subscription.policy.in_flight:
             self.dropped.value += 1
             return
-        item = self._admission.admit(record, LIVE)
+        now = self._context.clock.monotonic()
+        item = self._admission.admit(record, LIVE, now)
         if item is None:
             return
         self._live_count += 1
         item.sequence = self._live_count
         self._items[self._live_count] = item
         self._live.add(self._live_count)
-        now = self._context.clock.monotonic()
         attempts = self.subscription.policy.attempts if item.poison else 0
         arrived = Arrived(self._live_count, LIVE, item.lane, item.priority, item.expires_at, attempts, now)
         self._apply(self.dispatcher.step(arrived))
@@ -307,9 +310,7 @@ class Feed:
                 case Run():
                     self._crew.take(effect)
                 case Advance():
-                    if effect.partition in self.positions:
-                        self.positions[effect.partition] = effect.position
-                        self._moved(effect.partition)
+                    self._advance(effect.partition, effect.position)
                 case Bury():
                     self._spawn(self._bury(effect))
                 case Expire():
@@ -321,78 +322,98 @@ class Feed:
                 case _:
                     assert_never(effect)
 
-    async def _run(self, run: Run, limit: TimeLimit) -> float:
-        """Returns when the handler ended."""
-        clock = self._context.clock
-        if self._gate is not None:
-            await self._gate.enter(self.subscription.policy.priority)
-        items = self._ours(run)
-        if items is None:
-            items = await self._still_ours(run)
-        self._running.update(items)
-        if self.write_down is not None:
-            await self.write_down(items)
-        started = clock.monotonic()
-        if started >= self._lag_due and items and items[0].delivery.record.stored_at:
-            self._lag_due = started + LAG_SAMPLE_SECONDS
-            self._lag.observe(clock.wall() - items[0].delivery.record.stored_at)
-        try:
-            failure = await call(self.subscription, items, self._threads, limit) if items else None
-        except asyncio.CancelledError:
-            if self.closed or not revive():
-                raise
-            failure = CANCELLED  # a handler may cancel the task that it runs in, which is ours
-        finally:
-            self._running.difference_update(items)
-            if self._gate is not None:
-                self._gate.leave()
-        now = clock.monotonic()
-        self._took.observe(now - started)
-        if self._context.witness is not None:
-            self._context.witness(self._subscriber, self.subscription.name, items, failure)
-        if failure is None:
-            self._handled.value += len(items)
-            self._drop(items)
-            self._apply(self.dispatcher.step(Returned(run.sequences, now)))
-        else:
-            self._fail(run, items, failure, now)
-        self._room.set()
-        self.changed.set()
-        return now
+    async def _work(self, runs: deque[Run], limit: TimeLimit) -> None:
+        """Carry out calls until there are none, or others in the loop must get their turn."""
+        monotonic = self._context.clock.monotonic
+        now = monotonic()
+        slice_ends = now + HANDLE_SLICE_SECONDS
+        while runs and now <= slice_ends:
+            run = runs.popleft()
+            if self._gate is not None and not self._gate.enter_at_once():
+                await self._gate.enter(self.subscription.policy.priority)
+                now = monotonic()
+            items = self._ours(run, now)
+            if items is None or self.write_down is not None:
+                items = await self._made_sure(run, items)
+                now = monotonic()
+            self._running[run.sequences] = items
+            started, failure = now, None
+            if now >= self._lag_due and items:
+                self._sample_lag(items[0], now)
+            try:
+                if items:
+                    failure = await call(self.subscription, items, self._threads, limit)
+            except asyncio.CancelledError:
+                if self.closed or not revive():
+                    raise
+                failure = CANCELLED  # a handler may cancel the task that it runs in, which is ours
+            finally:
+                del self._running[run.sequences]
+                if self._gate is not None:
+                    self._gate.leave()
+            now = monotonic()
+            self._took.observe(now - started)
+            if self._context.witness is not None:
+                self._context.witness(self._subscriber, self.subscription.name, items, failure)
+            if failure is not None:
+                self._fail(run, items, failure, now)
+            elif (following := self._succeed(run, items, now)) is not None:
+                runs.append(following)  # nobody need be woken for it: we are awake
+            self._room.set()
+            self.changed.set()
 
-    def _ours(self, run: Run) -> list[Item] | None:
+    def _ours(self, run: Run, now: float) -> list[Item] | None:
         """The events of a call that did not go to another instance; None while the lease of one of them does not
         hold."""
         items = []
         for sequence in run.sequences:
             item = self._items.get(sequence)
             if item is not None:
-                if item.partition != LIVE and not self._may_run(item.partition):
+                if item.partition != LIVE and not self._may_run(item.partition, now):
                     return None
                 item.delivery.attempt = run.attempt
                 items.append(item)
         return items
 
-    async def _still_ours(self, run: Run) -> list[Item]:
-        """The events of a call whose lease holds. A lease that has run out may be had again: wait for that. What went
-        to another instance is handled there."""
-        items = []
-        for sequence in run.sequences:
-            item = self._items.get(sequence)
-            while item is not None and item.partition != LIVE and not self._may_run(item.partition):
-                await asyncio.sleep(LEASE_POLL_SECONDS)
-                item = item if item.partition in self.positions and self._items.get(sequence) is item else None
-            if item is not None:
-                item.delivery.attempt = run.attempt
-                items.append(item)
+    async def _made_sure(self, run: Run, items: list[Item] | None) -> list[Item]:
+        """The events of a call whose lease holds, written down where that is wanted. A lease that has run out may be
+        had again: wait for that. What went to another instance is handled there."""
+        wanted = [item for sequence in run.sequences if (item := self._items.get(sequence)) is not None]
+        while items is None:
+            await asyncio.sleep(LEASE_POLL_SECONDS)
+            items = self._ours(run, self._context.clock.monotonic())
+        items = [item for item in items if item in wanted]  # not one that was lost and has arrived anew since
+        self._running[run.sequences] = items
+        if self.write_down is not None:
+            await self.write_down(items)
         return items
 
-    def _drop(self, items: list[Item]) -> None:
+    def _sample_lag(self, item: Item, now: float) -> None:
+        if item.delivery.record.stored_at:
+            self._lag_due = now + LAG_SAMPLE_SECONDS
+            self._lag.observe(self._context.clock.wall() - item.delivery.record.stored_at)
+
+    def _succeed(self, run: Run, items: list[Item], now: float) -> Run | None:
+        """Returns the call that follows, if all else is done."""
+        self._handled.value += len(items)
         for item in items:
             if self._live:
                 self._live.discard(item.sequence)
             if self._items.get(item.sequence) is item:  # the same event may have arrived anew, with its partition
                 del self._items[item.sequence]
+        followed = self.dispatcher.follow(run.sequences, now) if items else None
+        if followed is None:
+            self._apply(self.dispatcher.step(Returned(run.sequences, now)))
+            return None
+        following, position = followed
+        if position:
+            self._advance(items[0].partition, position)
+        return following
+
+    def _advance(self, partition: int, position: int) -> None:
+        if partition in self.positions:
+            self.positions[partition] = position
+            self._moved(partition)
 
     def _fail(self, run: Run, items: list[Item], failure: Failure, now: float) -> None:
         self._failures.value += 1
@@ -411,22 +432,10 @@ class Feed:
         self._apply(self.dispatcher.step(failed))
 
     async def _bury(self, bury: Bury) -> None:
-        """Write the dead letter, however long the bus is away: the event is held until it is safe."""
         item = self._items.get(bury.sequence)
         if item is None:
             return
-        letter = self._letter(item, bury)
-        await self._context.dead.bury_in_the_end(letter)
-        self._dead.value += 1
-        self._context.publisher.reply_failure(item.delivery.envelope, letter.reason)
-        log.warning(
-            "%s.%s: %s is dead-lettered: %s",
-            self._subscriber,
-            self.subscription.name,
-            letter.event_id or f"record {letter.sequence}",
-            letter.reason,
-            extra={"event_id": letter.event_id, "event_type": letter.event_type},
-        )
+        await self._burial.write(self._letter(item, bury), item)
         self._items.pop(bury.sequence, None)
         self._live.discard(bury.sequence)
         self._apply(self.dispatcher.step(Buried(bury.sequence)))
@@ -434,17 +443,7 @@ class Feed:
         self.changed.set()
 
     def _letter(self, item: Item, bury: Bury) -> DeadLetter:
-        return DeadLetter.of(
-            item.delivery.record,
-            item.delivery.envelope,
-            subscriber=self._subscriber,
-            subscription=self.subscription.name,
-            stream=self.stream if item.delivery.record.sequence else "",
-            reason=item.poison or bury.reason,
-            attempts=0 if item.poison else bury.attempts,
-            traceback=item.traceback,
-            buried_at=datetime.fromtimestamp(self._context.clock.wall(), UTC),
-        )
+        return self._burial.letter(item, bury)
 
     def _wake_at(self, time: float) -> None:
         if self._timer is not None:

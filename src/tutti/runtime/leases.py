@@ -58,6 +58,7 @@ class Leases:
         self._instance = instance
         self._owner = owner
         self._machine = Partitions(instance, PARTITIONS_COUNT)
+        self.may_run = self._machine.may_run  # asked for every event
         self._heard: dict[str, float] = {}
         self._listener: Listener | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,9 +67,6 @@ class Leases:
         self._leaving = False
         self._gone = asyncio.Event()
         self._wake = asyncio.Event()
-
-    def may_run(self, partition: int) -> bool:
-        return self._machine.may_run(partition, self._context.clock.monotonic())
 
     async def start(self) -> None:
         self._listener = await self._context.transport.listen(self._beat_subject)

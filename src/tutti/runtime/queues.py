@@ -73,7 +73,7 @@ class QueueHandler:
 
     def admit(self, message: Taken) -> Item | None:
         """The event, if this handler takes it. It may be poison."""
-        item = self._admission.admit(message.record, -1)
+        item = self._admission.admit(message.record, -1, self._context.clock.monotonic())
         if item is not None:
             item.delivery.attempt = message.attempt
         return item

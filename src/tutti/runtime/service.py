@@ -35,6 +35,7 @@ from tutti.runtime.queues import QueueHandler, QueueHandlers, ReplayHandler
 from tutti.runtime.subscriber import Subscriber, Subscription
 from tutti.runtime.threads import Threads
 from tutti.runtime.transactions.commit_feed import ON_COMMIT, CommitFeed, start_on_commit
+from tutti.runtime.transactions.participant import Participants
 from tutti.runtime.worker import QueueWorker
 
 log = logging.getLogger("tutti.service")
@@ -66,6 +67,7 @@ class Service:
         self._pens: dict[int, asyncio.Lock] = {}  # who writes the positions of a partition
         self._unproven: set[str] = set()  # subscriptions whose type nobody has advertised yet
         self.instance = f"{context.instance}-{next(_SERVICES)}"
+        self.participants: Participants | None = None  # in transactions of others
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -81,9 +83,14 @@ class Service:
                 f"subscriber {self.subscriber.name!r} has no handlers",
                 hint=f"declare one with @{self.subscriber.name}.on(SomeEvent)",
             )
+        parts = self.subscriber.parts()
         try:
             for subscription in self.subscriber.subscriptions.values():
                 await self._add(subscription)
+            if parts.joinings:
+                own_log = await self._context.bus.participant_log()
+                self.participants = Participants(self._context, parts, own_log, self.instance)
+                await self.participants.start()
             self._start_queues()
             self._start_replays()
             if self.subscriber.ephemeral:
@@ -111,7 +118,9 @@ class Service:
         for feed in self.feeds.values():
             feed.pause()
         finished = await asyncio.gather(
-            *(feed.finish(grace) for feed in self.feeds.values()), *(worker.finish(grace) for worker in self._workers)
+            *(feed.finish(grace) for feed in self.feeds.values()),
+            *(worker.finish(grace) for worker in self._workers),
+            *([self.participants.stop(grace)] if self.participants is not None else []),
         )
         with contextlib.suppress(BusError, TimeoutError):
             async with asyncio.timeout(5.0 if all(finished) else 0.5):  # what cannot be handed back runs out
@@ -121,6 +130,8 @@ class Service:
         return all(finished)
 
     async def _close(self) -> None:
+        if self.participants is not None:
+            await self.participants.close()
         if self._leases is not None:
             await self._leases.close()
         for feed in self.feeds.values():
@@ -310,8 +321,8 @@ class Service:
         for feed in self.feeds.values():
             feed.disown(partition)
 
-    def _may_run(self, partition: int) -> bool:
-        return self._leases is None or self._leases.may_run(partition)
+    def _may_run(self, partition: int, now: float) -> bool:
+        return self._leases is None or self._leases.may_run(partition, now)
 
     # Positions
 
@@ -428,7 +439,12 @@ class Service:
 
     def idle(self) -> bool:
         """No handler is at work, nothing waits for one."""
-        return all(feed.dispatcher.idle() for feed in self.feeds.values()) and all(w.idle for w in self._workers)
+        participants = self.participants is None or self.participants.idle
+        return (
+            participants
+            and all(feed.dispatcher.idle() for feed in self.feeds.values())
+            and all(w.idle for w in self._workers)
+        )
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.get_running_loop().create_task(work)

@@ -21,12 +21,13 @@ class TimeLimit:
     raises `TimeoutError` out of the block if it took longer than `seconds`, and `expired` then says that it was this
     limit. After the last call it must be closed."""
 
-    __slots__ = ("_cancelling", "_deadline", "_loop", "_task", "_timer", "expired", "seconds")
+    __slots__ = ("_cancelling", "_deadline", "_loop", "_task", "_time", "_timer", "expired", "seconds")
 
     def __init__(self, seconds: float | None) -> None:
         self.seconds = seconds
         self.expired = False
         self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
         self._task = asyncio.current_task()
         self._cancelling = 0
         self._deadline = inf  # no call is under way
@@ -36,7 +37,7 @@ class TimeLimit:
         self.expired = False
         if self.seconds is not None and self._task is not None:
             self._cancelling = self._task.cancelling()
-            self._deadline = self._loop.time() + self.seconds
+            self._deadline = self._time() + self.seconds
             if self._timer is None:
                 self._timer = self._loop.call_at(self._deadline, self._look)
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -34,6 +35,11 @@ from tutti.model.policy import Backoff, Batch, Policy
 BACKOFF = Backoff(first=1.0, factor=2.0, most=8.0)
 
 
+def shown(dispatcher: Dispatcher) -> str:
+    """All of its state."""
+    return repr(sorted(vars(dispatcher).items()))
+
+
 class Driver:
     """Feeds a dispatcher and checks its invariants after every step."""
 
@@ -41,6 +47,7 @@ class Driver:
         usual: dict[str, Any] = {"attempts": 3, "backoff": BACKOFF, "concurrency": 4, "in_flight": 100}
         self.dispatcher = Dispatcher(Policy(**usual | policy))
         self.now = 0.0
+        self.followed = 0  # returns that `follow` took on
 
     def step(self, given: Input) -> list[Effect]:
         effects = self.dispatcher.step(given)
@@ -60,7 +67,19 @@ class Driver:
         return self.step(Arrived(sequence, partition, lane, priority, expires_at, attempts, self.now))
 
     def returned(self, *sequences: int) -> list[Effect]:
-        return self.step(Returned(sequences, self.now))
+        """By `step`. `follow` must come to the same, wherever it takes the matter on."""
+        other = copy.deepcopy(self.dispatcher)
+        followed = other.follow(sequences, self.now)
+        check(other)
+        effects = self.step(Returned(sequences, self.now))
+        if followed is None:
+            return effects
+        run, position = followed
+        moved = [Advance(partition, position) for partition in other.positions()] if position else []
+        assert effects in ([run], *([advance, run] for advance in moved))
+        assert shown(other) == shown(self.dispatcher)
+        self.followed += 1
+        return effects
 
     def failed(self, *sequences: int, final: bool = False) -> list[Effect]:
         return self.step(Failed(sequences, "boom", self.now, 0.0, final))
@@ -86,6 +105,24 @@ def test_a_lane_runs_one_event_at_a_time_and_in_order() -> None:
     assert drive.arrive(3) == []
     assert drive.returned(1) == [Advance(0, 1), Run((2,), 1)]
     assert drive.returned(2) == [Advance(0, 2), Run((3,), 1)]
+    assert drive.followed == 2
+
+
+def test_the_quick_return_is_for_the_common_case_only() -> None:
+    for others in ({"attempts": 1}, {"expires_at": 9.0}):
+        drive = Driver()
+        drive.arrive(1)
+        drive.arrive(2, **others)
+        drive.returned(1)
+        assert not drive.followed
+    drive = Driver(concurrency=1)
+    drive.arrive(1)
+    drive.arrive(2)
+    drive.arrive(3, "b")
+    assert drive.returned(1) == [Advance(0, 1), Run((2,), 1)]
+    drive.step(Paused())
+    drive.returned(2)
+    assert not drive.followed
 
 
 def test_lanes_run_beside_each_other_up_to_the_concurrency() -> None:

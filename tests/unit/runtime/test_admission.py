@@ -54,7 +54,9 @@ class Gatehouse:
         }
         core |= {name: attributes.pop(name) for name in list(attributes) if name in core}
         headers = to_headers(Envelope(**core, extensions=attributes))
-        return self.admission.admit(Record(f"s.{partition}", headers, data, self.count), partition)
+        return self.admission.admit(
+            Record(f"s.{partition}", headers, data, self.count), partition, self.clock.monotonic()
+        )
 
     def poison(self, data: bytes = IBM, **attributes: Any) -> str:
         item = self.admit(data, **attributes)
@@ -91,7 +93,7 @@ def test_what_does_not_fit_is_poison_with_the_reason(data: bytes, attributes: di
 
 
 def test_a_message_that_is_no_event_is_poison_without_a_lane() -> None:
-    item = Gatehouse().admission.admit(Record("s", {"ce-id": "1"}, b"", 1), 0)
+    item = Gatehouse().admission.admit(Record("s", {"ce-id": "1"}, b"", 1), 0, 0.0)
     assert item is not None
     assert ("specversion is missing" in item.poison, item.lane, item.delivery.id) == (True, "", "")
 

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 
 from tutti.flow.dispatcher import Run
-from tutti.runtime.clock import SystemClock
 from tutti.runtime.crew import Crew
 from tutti.runtime.timelimit import TimeLimit
 
 
 def crew(most: int, work: Callable[[int], Awaitable[None]], ended: list[asyncio.Task[None]] | None = None) -> Crew:
-    clock = SystemClock()
-
-    async def call(run: Run, limit: TimeLimit) -> float:
+    async def one_by_one(runs: deque[Run], limit: TimeLimit) -> None:
         with limit:
-            await work(run.sequences[0])
-        return clock.monotonic()
+            await work(runs.popleft().sequences[0])
 
-    return Crew(most, 30.0, clock, call, (ended if ended is not None else []).append)
+    return Crew(most, 30.0, one_by_one, (ended if ended is not None else []).append)
 
 
 async def test_one_worker_takes_calls_in_order() -> None:

@@ -221,6 +221,23 @@ async def test_a_gate_behind_a_gate_must_be_passed_too() -> None:
     await asyncio.wait_for(right.enter(0), 1)  # who gave up in the house holds no place at its own gate
 
 
+async def test_who_enters_at_once_takes_a_place_of_each_gate_or_of_none() -> None:
+    outer = Gate(1)
+    gate = Gate(2, outer)
+    assert gate.enter_at_once()
+    assert not gate.enter_at_once()
+    gate.leave()
+    assert outer.enter_at_once()
+    assert not gate.enter_at_once()
+    outer.leave()
+    assert gate.enter_at_once()
+    waiting = asyncio.create_task(gate.enter(0))
+    await asyncio.sleep(0)
+    gate.leave()
+    await asyncio.wait_for(waiting, 1)
+    assert not gate.enter_at_once()
+
+
 async def test_who_stops_waiting_at_the_gate_takes_no_place() -> None:
     gate = Gate(1)
     await gate.enter(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
@@ -73,7 +74,7 @@ async def test_the_first_instance_has_everything_when_start_returns() -> None:
     cluster, holder = MemoryCluster(), Holder()
     async with instance(cluster, holder) as leases:
         assert holder.epochs == dict.fromkeys(range(PARTITIONS_COUNT), 1)
-        assert all(leases.may_run(partition) for partition in range(PARTITIONS_COUNT))
+        assert all(leases.may_run(partition, time.monotonic()) for partition in range(PARTITIONS_COUNT))
         written = await records(cluster)
         assert len({lease.owner for lease in written.values()}) == 1
 
@@ -103,7 +104,7 @@ async def test_an_owner_that_cannot_begin_gives_the_partition_back() -> None:
     cluster, holder = MemoryCluster(), Holder(willing=False)
     async with instance(cluster, holder) as leases:
         assert holder.epochs == {}
-        assert not any(leases.may_run(partition) for partition in range(PARTITIONS_COUNT))
+        assert not any(leases.may_run(partition, time.monotonic()) for partition in range(PARTITIONS_COUNT))
         holder.willing = True
         await until(lambda: len(holder.epochs) == PARTITIONS_COUNT)
         assert min(holder.epochs.values()) > 1

@@ -39,9 +39,6 @@ def _check_counts(dispatcher: Dispatcher, alive: list[Event], orphans: list[Even
         all(len(members) <= dispatcher._most for members in dispatcher._running.values()), "a batch above its limit"
     )
     invariant(dispatcher._held == len(alive) + len(orphans), "the events in flight are miscounted")
-    invariant(
-        dispatcher._tracked == sum(len(h.pending) for h in dispatcher._partitions.values()), "tracking is miscounted"
-    )
 
 
 def _check_lanes(dispatcher: Dispatcher, alive: list[Event], orphans: list[Event]) -> None:

@@ -66,6 +66,9 @@ TRANSITIONS: Final[Mapping[Life, Mapping[Cause, Life]]] = {
     FORGOTTEN: {REVOCATION: FORGOTTEN},
 }
 
+BEGUN: Final = TRANSITIONS[WAITING][TURN]  # the two that nearly every event goes through, looked up once
+RETURNED: Final = TRANSITIONS[RUNNING][RETURN]
+
 USED_UP: Final = "every attempt was used up before this instance took the event over"
 
 
@@ -100,6 +103,16 @@ class Partition(msgspec.Struct):
     floor: int  # 0: has not moved yet
     failed: dict[int, int]  # attempts of events that failed and are not done
     draining: bool
+
+    def advance(self) -> int:
+        """Drop what is done in front. Returns the position that this moves to; 0 if it does not move."""
+        pending = self.pending
+        position = 0
+        while pending and pending[0].life is DONE:
+            position = pending.popleft().up_to
+        if position:
+            self.floor = position
+        return position
 
 
 Ready = tuple[int, int, Event]  # minus priority, order of arrival

@@ -8,6 +8,7 @@ from itertools import chain
 from typing import assert_never
 
 from tutti.flow.dispatcher.life import (
+    BEGUN,
     BURIAL,
     BURYING,
     DONE,
@@ -20,6 +21,7 @@ from tutti.flow.dispatcher.life import (
     ORPHANED,
     RETRYING,
     RETURN,
+    RETURNED,
     REVOCATION,
     RUNNING,
     TRANSITIONS,
@@ -77,7 +79,6 @@ class Dispatcher:
         self._running: dict[tuple[int, ...], list[Event]] = {}  # the calls, by their sequences
         self._burying: dict[int, Event] = {}
         self._held = 0  # events that are neither done nor forgotten
-        self._tracked = 0  # events in all `pending`
         self._order = 0
         self._now = float("-inf")
         self._wake: float | None = None
@@ -87,7 +88,8 @@ class Dispatcher:
 
     def room(self) -> int:
         """How many more events may arrive. One that arrives without room is still taken care of."""
-        return max(0, min(self._in_flight - self._held, DONE_AHEAD_MAX_COUNT - self._tracked))
+        tracked = sum(len(home.pending) for home in self._partitions.values())
+        return max(0, min(self._in_flight - self._held, DONE_AHEAD_MAX_COUNT - tracked))
 
     def idle(self) -> bool:
         """Nothing waits, runs or is being buried."""
@@ -149,6 +151,28 @@ class Dispatcher:
                 assert_never(given)
         return effects
 
+    def follow(self, call: tuple[int, ...], now: float) -> tuple[Run, int] | None:
+        """`step(Returned(call, now))` for the common case, where it would say that the next event of the lane runs, and
+        the position that this moves, no more. Returns these (0: it does not move). None: ask `step`."""
+        if self._most > 1 or self._paused or self._ready or self._again or self._timers or call not in self._running:
+            return None
+        event = self._running[call][0]
+        lane = self._lanes[event.lane]
+        following = lane.queue[0] if lane.queue else None
+        if following is None or following.expires_at is not None or following.attempts:
+            return None
+        if event.life is not RUNNING or event.attempts:
+            return None
+        del self._running[call]
+        if now > self._now:  # noqa: PLR1730 calling max() costs more, for every event
+            self._now = now
+        event.life = RETURNED
+        self._held -= 1
+        lane.queue.popleft()
+        if not lane.queue:
+            lane.queue = NOBODY
+        return self._begin(following), self._partitions[event.partition].advance()
+
     def _hear(self, now: float) -> None:
         if now > self._now:  # noqa: PLR1730 calling max() costs more, for every event
             self._now = now
@@ -186,7 +210,6 @@ class Dispatcher:
         if attempts:
             home.failed[sequence] = attempts
         self._held += 1
-        self._tracked += 1
         lane = self._lanes.get(given.lane)
         if lane is not None:
             self._line_up(lane, event)
@@ -194,7 +217,7 @@ class Dispatcher:
                 return  # an event behind others: nothing became ready
         elif self._clear(event):
             self._lanes[given.lane] = Lane(1, NOBODY)
-            self._begin(event, effects)
+            effects.append(self._begin(event))
             return
         else:
             self._lanes[given.lane] = lane = Lane(0, NOBODY)
@@ -212,11 +235,11 @@ class Dispatcher:
             and (event.expires_at is None or event.expires_at > self._now)
         )
 
-    def _begin(self, event: Event, effects: list[Effect]) -> None:
-        event.life = TRANSITIONS[WAITING][TURN]
+    def _begin(self, event: Event) -> Run:
+        event.life = BEGUN
         call = (event.sequence,)
         self._running[call] = [event]
-        effects.append(Run(call, 1))
+        return Run(call, 1)
 
     def _line_up(self, lane: Lane, event: Event) -> None:
         if lane.queue is NOBODY:
@@ -233,11 +256,8 @@ class Dispatcher:
     # Answers
 
     def _return(self, sequences: tuple[int, ...], effects: list[Effect]) -> None:
-        returned = self._running.pop(sequences, ())
-        if len(returned) == 1 and self._relieved(returned[0], effects):
-            return
         touched: dict[int, None] = {}
-        for event in returned:
+        for event in self._running.pop(sequences, ()):
             event.life = life = TRANSITIONS[event.life][RETURN]
             if life is DONE:
                 touched[event.partition] = None
@@ -247,23 +267,6 @@ class Dispatcher:
         for partition in touched:
             self._advance(partition, effects)
         self._start(effects)
-
-    def _relieved(self, event: Event, effects: list[Effect]) -> bool:
-        """The common case: only its own lane is ready, whose next event takes its place. No heap needs to be asked."""
-        if event.life is not RUNNING or self._most > 1 or self._paused or self._ready or self._again or self._timers:
-            return False
-        lane = self._lanes[event.lane]
-        following = lane.queue[0] if lane.queue else None
-        if following is None or following.expires_at is not None or following.attempts or event.attempts:
-            return False
-        event.life = TRANSITIONS[RUNNING][RETURN]
-        self._held -= 1
-        self._advance(event.partition, effects)
-        lane.queue.popleft()
-        if not lane.queue:
-            lane.queue = NOBODY
-        self._begin(following, effects)
-        return True
 
     def _fail(self, given: Failed, effects: list[Effect]) -> None:
         retrying: list[Event] = []
@@ -325,16 +328,9 @@ class Dispatcher:
         self._advance(event.partition, effects)
 
     def _advance(self, partition: int, effects: list[Effect]) -> None:
-        home = self._partitions[partition]
-        pending = home.pending
-        floor = 0
-        while pending and pending[0].life is DONE:
-            event = pending.popleft()
-            self._tracked -= 1
-            floor = event.up_to
-        if floor:
-            home.floor = floor
-            effects.append(Advance(partition, floor))
+        position = self._partitions[partition].advance()
+        if position:
+            effects.append(Advance(partition, position))
 
     # Starting
 
@@ -451,7 +447,6 @@ class Dispatcher:
         home = self._partitions.pop(partition, None)
         if home is None:
             return
-        self._tracked -= len(home.pending)
         self._forget(list(home.pending), REVOCATION)
         self._start(effects)
 

@@ -42,7 +42,7 @@ class CommitFeed(Feed):
         gate: Gate | None,
         threads: Threads,
         moved: Callable[[int], None],
-        may_run: Callable[[int], bool],
+        may_run: Callable[[int, float], bool],
     ) -> None:
         super().__init__(context, subscriber, subscription, gate=gate, threads=threads, moved=moved, may_run=may_run)
         labels = {"subscriber": subscriber, "subscription": subscription.name}
