@@ -79,6 +79,51 @@ TESTED_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
     },
 }
 
+# The simulator: its parts are tested alone where that says something, and together by the scenarios.
+TESTED_ELSEWHERE.update(
+    {
+        f"simulation/{name}.py": ("tests/unit/simulation/test_simulation_run.py", reason)
+        for name, reason in (
+            ("control", "a driver: it does what machines say, and every scenario runs it"),
+            ("member", "a driver, as control is"),
+            ("operations", "part of a member: what it does to its database and its log"),
+            ("publisher", "a driver, as control is"),
+            ("workplace", "a record of what survives a subscriber's process"),
+            ("world", "it puts the others together; a scenario is its test"),
+        )
+    }
+    | {
+        f"simulation/{name}.py": ("tests/unit/simulation/test_scenario.py", "data that a seed gives, drawn together")
+        for name in ("faults", "workloads")
+    }
+    | {
+        "simulation/facts.py": ("tests/unit/simulation/test_ledger.py", "values; the ledger enters every kind"),
+    }
+    | {
+        f"simulation/checkers/{name}.py": (
+            "tests/unit/simulation/test_simulation_checkers.py",
+            "one transaction as it should be, and for every rule the facts that break it",
+        )
+        for name in (
+            "agreement",
+            "answers",
+            "compensation",
+            "counting",
+            "ending",
+            "exactly_once",
+            "fencing",
+            "heuristics",
+            "invariant",
+            "liveness",
+            "membership",
+            "stability",
+            "strangers",
+            "validity",
+            "write_ahead",
+        )
+    }
+)
+
 # Modules whose test carries another name.
 NAMED_OTHERWISE: Final[dict[str, str]] = {}
 

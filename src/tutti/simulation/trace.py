@@ -42,7 +42,7 @@ class Trace:
 
     def lines(self, *, tx: str = "", last: int | None = None) -> list[str]:
         lines = [entry.line() for entry in self.entries(tx)]
-        return lines if last is None else lines[-last:]
+        return lines if last is None else lines[max(0, len(lines) - last) :]
 
     def digest(self) -> str:
         found = hashlib.sha256()
