@@ -38,6 +38,7 @@ from tutti.filters import Filter, Index
 from tutti.model.event import CloudEvent, Event, event, key, routing
 from tutti.model.mapping import Mapping, mapping
 from tutti.model.policy import Backoff, Batch, Policy
+from tutti.model.txtype import Invite, TxType
 from tutti.runtime import blocking
 from tutti.runtime.bus import Bus, Health
 from tutti.runtime.catalogue import Stream
@@ -47,12 +48,14 @@ from tutti.runtime.execution import Reject
 from tutti.runtime.publication import Published
 from tutti.runtime.queues import Message
 from tutti.runtime.subscriber import Subscriber
+from tutti.runtime.transactions.branch import Branch
 
 __version__ = "0.1.0"
 
 __all__ = [
     "Backoff",
     "Batch",
+    "Branch",
     "Bus",
     "BusError",
     "CloudEvent",
@@ -67,6 +70,7 @@ __all__ = [
     "Health",
     "Index",
     "InvalidEvent",
+    "Invite",
     "Mapping",
     "Message",
     "NatsOptions",
@@ -81,6 +85,7 @@ __all__ = [
     "Stream",
     "Subscriber",
     "TuttiError",
+    "TxType",
     "TypeConflict",
     "TypeNotAdvertised",
     "UnknownType",

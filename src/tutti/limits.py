@@ -173,3 +173,27 @@ STATUS_APPEND_SECONDS: Final = 10.0  # for the bus to acknowledge a status: long
 STATUS_CLOSE_SECONDS: Final = 2.0  # a relay that stops tries so long to send the rest; others would do it
 STATUS_BACK_STEPS_COUNT: Final = 64  # statuses of one transaction that are looked at: closings come singly
 COMMITTED_FETCH_MAX_COUNT: Final = 64  # events of a status fetched one by one, at once; more are read by a cursor
+
+# Taking part
+ENDED_COLLECT_SECONDS: Final = 0.005  # reports of the end are collected so long: many transactions in one packet
+ENDED_PACKET_MAX_COUNT: Final = 256  # reports in one packet: far below the largest message
+ENDED_KEPT_COUNT: Final = (
+    4_096  # ended participations that can still answer a repeated decision, or a peer, from memory
+)
+PARTICIPANT_BEAT_SECONDS: Final = 0.5  # how often an instance says that it lives: managers count silence in seconds
+PARTICIPANT_SILENCE_SECONDS: Final = 1.5  # another instance acts for a member of a group after so long: three beats
+PARTICIPANT_TURN_SECONDS: Final = 1.0  # how often rows of instances that died are looked for, and leases extended
+FETCH_ATTEMPTS_COUNT: Final = 5  # looks into the log for an event that was counted; then it is gone
+FETCH_PAUSE_SECONDS: Final = 0.2  # between two of them: an event may be acknowledged a moment before it can be read
+PARKED_LOOK_SECONDS: Final = 2.0  # how often a parked compensation is looked for that the operator has released
+CLOSE_LOG_ATTEMPTS_COUNT: Final = (
+    5  # of closing a row that has ended; after that a recovery finds it, which is harmless
+)
+TRANSACTION_SECONDS: Final = 60.0  # the deadline of a transaction whose publisher names none
+TRANSACTION_MAX_SECONDS: Final = 86_400.0  # members hold locks so long
+COMMIT_TIMEOUT_SECONDS: Final = 30.0  # that commit() waits before it says what it waits for
+MANAGER_WATCH_SECONDS: Final = 0.25  # how often a manager looks whose heartbeats are missing
+MEMBER_LOST_SECONDS: Final = 3.0  # without a heartbeat: six were missed
+RECORDS_KEPT_SECONDS: Final = 3_600.0  # of finished transactions, for `tutti tx show`; then only the outcome
+OUTCOMES_KEPT_SECONDS: Final = 30 * 86_400.0  # a member that was away for longer needs an operator
+GROUP_KEPT_SECONDS: Final = 1.0  # a group's members are not looked up for each of its transactions

@@ -13,13 +13,14 @@ from typing import Protocol
 import msgspec
 
 from tutti.limits import JOURNAL_LEASE_SECONDS
-from tutti.model.transaction import Consumed, ParticipantRecord
+from tutti.model.transaction import Consumed, Outcome, ParticipantRecord
 
 
 class LogRow(msgspec.Struct, frozen=True):
     """One subscriber in one transaction. `secret` signs for it; `resources` are descriptors of what was enlisted, in
     order; `payload_key` opens a private transaction's payloads; `events` are what compensation must be able to see
-    though the log of the bus may have lost it; `note` is for people."""
+    though the log of the bus may have lost it; `note` is for people. `type` is the transaction's; `heuristic` is how an
+    operator had the branch finished."""
 
     subscriber: str
     tx: str
@@ -30,6 +31,8 @@ class LogRow(msgspec.Struct, frozen=True):
     events: tuple[bytes, ...] = ()
     instance: str = ""
     note: str = ""
+    type: str = ""
+    heuristic: Outcome | None = None
 
 
 class Enrolment(msgspec.Struct, frozen=True):

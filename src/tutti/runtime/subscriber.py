@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from datetime import datetime
 from typing import Any, Final, Generic, ParamSpec, TypeVar
 
@@ -18,13 +18,18 @@ from tutti.model.event import CloudEvent, EventType, RoutingAttribute, event_typ
 from tutti.model.mapping import Mapping
 from tutti.model.policy import Batch, Policy
 from tutti.model.subjects import Layout, checked_name
+from tutti.model.txtype import transaction_type
+from tutti.resources import Resource
 from tutti.runtime.delivery import Delivery
 from tutti.runtime.publisher import checked_queue
+from tutti.runtime.transactions.joining import Joining, Parts, parts_of
 
 P = ParamSpec("P")
 R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 DEFAULT_BATCH: Final = Batch(most=100, wait=1.0)
+PATIENCE_SECONDS: Final = 5.0  # a member of a transaction waits so long for news before it asks
 TX_PARAMETER: Final = "tx"  # a handler's second parameter of this name is the transaction
 
 StartAt = typing.Literal["latest", "earliest"] | datetime | int
@@ -33,15 +38,40 @@ StartAt = typing.Literal["latest", "earliest"] | datetime | int
 class Handler(Generic[P, R]):
     """A declared handler. Calling it calls the function, so that it can be tested by itself."""
 
-    def __init__(self, function: Callable[P, R], subscription: Subscription) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        subscription: Subscription,
+        compensators: dict[str, Callable[..., Any]] | None = None,
+    ) -> None:
         self.function = function
         self.subscription = subscription
+        self._compensators = compensators
         self.__doc__ = function.__doc__
         self.__name__ = subscription.name
         self.__wrapped__ = function
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
+
+    def compensate(self, function: F) -> F:
+        """Declare what undoes this handler's work, if a transaction aborts after it was committed:
+
+        @reserve.compensate
+        async def release(event, tx): …
+        """
+        where = f"compensator {getattr(function, '__name__', function)!r} of handler {self.subscription.name!r}"
+        if self._compensators is None or not self.subscription.takes_tx:
+            raise DeclarationError(
+                f"{where}: this handler does not run in transactions", hint="let the handler take (event, tx)"
+            )
+        if self.subscription.name in self._compensators:
+            raise DeclarationError(f"{where} is a second one", hint="a handler has one compensator")
+        shape = _shape(function, where, self.subscription.type.python)
+        if not (shape.takes_tx and shape.is_async):
+            raise DeclarationError(f"{where} cannot be called", hint="declare it as async def …(event, tx)")
+        self._compensators[self.subscription.name] = function
+        return function
 
     def __repr__(self) -> str:
         return f"<handler {self.subscription.name} of {self.subscription.type.name}>"
@@ -99,10 +129,17 @@ class Subscriber:
 
     `concurrency` limits how many handlers run at once over all subscriptions of one instance; where they compete, the
     subscription with the higher policy priority goes first. An `ephemeral` subscriber remembers nothing: each instance
-    sees every event from its start on, and holds nothing back from retention."""
+    sees every event from its start on, and holds nothing back from retention. `resources` are the databases that its
+    handlers enlist in transactions: after a crash they are found here, by name."""
 
     def __init__(
-        self, name: str, *, policy: Policy | None = None, concurrency: int | None = None, ephemeral: bool = False
+        self,
+        name: str,
+        *,
+        policy: Policy | None = None,
+        concurrency: int | None = None,
+        ephemeral: bool = False,
+        resources: Sequence[Resource[Any]] = (),
     ) -> None:
         self.name = checked_name(name, "subscriber")
         self.policy = policy or Policy()
@@ -111,6 +148,9 @@ class Subscriber:
             raise DeclarationError(f"subscriber {name!r}: concurrency is {concurrency}", hint="use 1 or more")
         self.concurrency = concurrency
         self.subscriptions: dict[str, Subscription] = {}
+        self.compensators: dict[str, Callable[..., Any]] = {}  # by the handler's name
+        self.resources = tuple(resources)
+        self.joinings: list[Joining] = []
 
     def __repr__(self) -> str:
         return f"<Subscriber {self.name}: {', '.join(self.subscriptions) or 'no handlers yet'}>"
@@ -183,9 +223,94 @@ class Subscriber:
             )
             _check(where_it_is, subscription)
             self.subscriptions[title] = subscription
-            return Handler(function, subscription)
+            return Handler(function, subscription, self.compensators)
 
         return declare
+
+    # Transactions
+
+    def join(
+        self,
+        transaction: type,
+        *,
+        where: str | None = None,
+        compensatable: bool = False,
+        early_commit: bool = False,
+        identity: str = "",
+        patience: float = PATIENCE_SECONDS,
+    ) -> Callable[[F], F]:
+        """Take part in transactions of a type, if the function below says so: it gets a `tutti.Invite` and returns
+        True, False, or an offer for the publisher to look at.
+
+        where          a CESQL filter over the fields that the census announces
+        compensatable  commit when we vote, and undo it if the transaction aborts after all: every handler of the type's
+                       events then has a compensator
+        early_commit   commit at each event instead
+        identity       a name that the publisher is told; without it we are a pseudonym
+        patience       seconds without news after which the others are asked
+        """
+
+        def declare(function: F) -> F:
+            self._take_part(
+                Joining(
+                    transaction_type(transaction),
+                    function,
+                    filter=Filter.parse(where) if where is not None else None,
+                    compensatable=compensatable,
+                    early_commit=early_commit,
+                    identity=identity,
+                    patience=patience,
+                )
+            )
+            return function
+
+        return declare
+
+    def enrol(
+        self,
+        group: str,
+        transaction: type,
+        *,
+        compensatable: bool = False,
+        early_commit: bool = False,
+        vital: bool = True,
+        patience: float = PATIENCE_SECONDS,
+    ) -> None:
+        """Be a member of a standing group, for good: its transactions of this type need no census. Durable from the
+        first start on. `vital`: whether our no aborts; the publisher may see it differently."""
+        self._take_part(
+            Joining(
+                transaction_type(transaction),
+                compensatable=compensatable,
+                early_commit=early_commit,
+                group=checked_name(group, "group"),
+                vital=vital,
+                patience=patience,
+            )
+        )
+
+    def _take_part(self, new: Joining) -> None:
+        if any((known.group, known.type) == (new.group, new.type) for known in self.joinings) or (
+            new.group and any(known.group == new.group for known in self.joinings)
+        ):
+            raise DeclarationError(
+                f"subscriber {self.name!r} is told twice to take part in {new.title}",
+                hint="one declaration says how it takes part",
+            )
+        if new.patience <= 0:
+            raise DeclarationError(f"subscriber {self.name!r}: patience={new.patience}", hint="give seconds above 0")
+        self.joinings.append(new)
+
+    def parts(self) -> Parts:
+        """What it declares about transactions, checked."""
+        return parts_of(
+            self.name,
+            self.joinings,
+            self.subscriptions,
+            self.compensators,
+            self.resources,
+            ephemeral=self.ephemeral,
+        )
 
 
 class _Shape(msgspec.Struct, frozen=True):
@@ -252,6 +377,8 @@ def _readable(annotation: object) -> object:
 def _check(where: str, given: Subscription) -> None:
     """Refuse what cannot work together, when it is declared."""
     kind = given.type
+    if given.takes_tx:
+        _check_in_transactions(where, given)
     if given.filter is not None and given.match is not None:
         raise DeclarationError(f"{where} has where= and match=", hint="put the filter into the index, or drop one")
     if given.filter is not None and not given.tokens():
@@ -278,6 +405,17 @@ def _check(where: str, given: Subscription) -> None:
         raise DeclarationError(
             f"{where}: {kind.name} has no field {given.key!r} to take as key",
             hint=f"its fields are {', '.join(kind.field_names)}",
+        )
+
+
+def _check_in_transactions(where: str, given: Subscription) -> None:
+    if not given.is_async:
+        raise DeclarationError(f"{where} takes tx and is no coroutine", hint="declare it as async def …(event, tx)")
+    odd = {"subject": given.foreign_subject, "queue": given.queue, "key": given.key}
+    if given.takes_list or any(value is not None for value in odd.values()):
+        names = ", ".join(f"{name}=" for name, value in odd.items() if value is not None) or "a list of events"
+        raise DeclarationError(
+            f"{where} takes tx: {names} has no meaning there", hint="in a transaction each event is handled by itself"
         )
 
 

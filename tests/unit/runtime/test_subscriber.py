@@ -97,7 +97,7 @@ def test_how_a_handler_wants_to_be_called(
 
 
 def test_a_second_parameter_called_tx_is_the_transaction() -> None:
-    def in_transaction(event: object, tx: object) -> None: ...
+    async def in_transaction(event: object, tx: object) -> None: ...
 
     assert (declared(in_transaction).takes_tx, declared(in_transaction).takes_delivery) == (True, False)
     assert not declared(two, name="h").takes_tx

@@ -138,6 +138,8 @@ class MemoryTransport:
             check_message(append.subject, append.headers, append.data, self.cluster.max_payload)
             stream = self.cluster._owner(append.subject)
             outcome = stream.append(append.subject, append.headers, append.data, append.expected_last)
+            # Whoever listens to the subject hears it too, as on a server, where a stream is one more listener.
+            self.cluster._wire.deliver(Record(append.subject, append.headers, append.data))
             if self.cluster._acknowledgement_is_lost():
                 outcome = OutcomeUnknown(
                     f"{append.subject!r} was sent and never acknowledged",

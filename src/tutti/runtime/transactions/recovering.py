@@ -1,0 +1,151 @@
+"""Finishing what another process left: this subscriber's own rows, from the log or from the barrier of a resource.
+
+Only rows of instances whose lease has run out are taken over. A prepared branch that no row knows is left alone: its
+owner may be about to write the row, and the reaper asks the journal about what is old.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from tutti.control.participation import messages as p
+from tutti.control.participation.machine import Participation
+from tutti.errors import Fenced, JournalError, ResourceError
+from tutti.journal import LogRow
+from tutti.limits import JOURNAL_LEASE_SECONDS, PARTICIPANT_TURN_SECONDS
+from tutti.resources import Resource
+from tutti.runtime.transactions.joining import Joining
+from tutti.runtime.transactions.keys import SigningKey, WrapKey
+from tutti.runtime.transactions.taking import Taking
+from tutti.runtime.transactions.undoing import decode_row
+
+if TYPE_CHECKING:
+    from tutti.runtime.transactions.participant import Participants
+
+log = logging.getLogger("tutti.transactions")
+
+
+class Recovering:
+    def __init__(self, host: Participants) -> None:
+        self._host = host
+        self._site = host.site
+        self._task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self._turn(barriers=True)
+        self._task = asyncio.get_running_loop().create_task(self._take_turns())
+        self._task.add_done_callback(self._ended)
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self._site.context.failed(task)
+
+    async def _take_turns(self) -> None:
+        turns = 0
+        while True:
+            await asyncio.sleep(PARTICIPANT_TURN_SECONDS)
+            turns += 1
+            await self._turn(barriers=turns % round(JOURNAL_LEASE_SECONDS / PARTICIPANT_TURN_SECONDS) == 0)
+
+    async def _turn(self, *, barriers: bool) -> None:
+        try:
+            await self._site.log.beat(self._site.instance)
+            if barriers:
+                await self._read_barriers()
+            rows = await self._site.log.open_rows(self._site.subscriber)
+            if any(row.instance != self._site.instance for row in rows):
+                for row in await self._site.log.take_over(self._site.subscriber, self._site.instance):
+                    self._resume(row)
+        except (JournalError, ResourceError) as error:
+            log.warning("%s: what others left is looked for again: %s", self._site.subscriber, error)
+
+    def _resume(self, row: LogRow) -> None:
+        if row.tx in self._host.takings:
+            return
+        log.info("%s: finishes %s, which %s left %s", self._site.subscriber, row.tx, row.instance, row.record.state)
+        self.revive(row)
+
+    # From the log
+
+    def revive(self, row: LogRow) -> Taking | None:
+        """The participation as its row tells. None if another instance acts, or it cannot be finished here."""
+        ended = row.record.state in {"committed", "aborted"}
+        if not ended and row.instance != self._site.instance:
+            return None
+        joining = self._joining(row)
+        if joining is None:
+            self._site.context.report(
+                f"{self._site.subscriber}: {row.tx} waits to be finished, but its type {row.type} is not joined here"
+            )
+            return None
+        membership = self._host.membership(row.record.group) if row.record.group else None
+        wrap: WrapKey | None = membership.wrap if membership is not None else None
+        key, record = SigningKey(row.secret), row.record
+        part = msgspec.structs.replace(
+            self._host.part(joining, row.tx, record.pseudonym, key, record.deadline),
+            compensatable=record.compensatable,
+            epoch=record.epoch,
+        )
+        taking = Taking(self._host, joining, part, Participation.recovered(part, record), key, wrap=wrap)
+        missing = taking.restore(row)
+        if missing and not ended:
+            self._site.context.report(
+                f"{self._site.subscriber}: {row.tx} waits for resources that are not declared: {', '.join(missing)}"
+            )
+            return None
+        if ended:
+            self._host.forget(taking)
+        else:
+            self._host.takings[row.tx] = taking
+            taking.take(p.Recovered(self._site.now, row.heuristic))
+        return taking
+
+    def _joining(self, row: LogRow) -> Joining | None:
+        for joining in self._site.parts.joinings:
+            if joining.group == row.record.group and (joining.group or joining.type.name == row.type):
+                return joining
+        return None
+
+    # From barriers
+
+    async def _read_barriers(self) -> None:
+        """A compensatable participant with one resource has its row there, with the work. It becomes a row of the log,
+        in the name of the instance that wrote it: so its lease counts here too."""
+        if not any(joining.compensatable for joining in self._site.parts.joinings):
+            return
+        for resource in self._site.parts.resources.values():
+            for row in (await self._rows_in(resource)).values():
+                if await self._site.log.find(self._site.subscriber, row.tx) is not None:
+                    continue
+                try:
+                    await self._site.log.write(row)
+                except Fenced:
+                    log.info("%s: %s has found its owner", self._site.subscriber, row.tx)
+
+    async def _rows_in(self, resource: Resource[Any]) -> dict[str, LogRow]:
+        """The last one of each transaction that is not at work here."""
+        found: dict[str, LogRow] = {}
+        for branch in await resource.unsettled(self._site.subscriber):
+            if self._host.knows(branch.tx):
+                continue
+            for step in await resource.completed(branch):
+                row = decode_row(step.entry)
+                if row is None or row.tx != branch.tx:
+                    continue
+                before = found.get(row.tx)
+                if before is None or _age(row) > _age(before):
+                    found[row.tx] = row
+        return found
+
+
+def _age(row: LogRow) -> tuple[int, int]:
+    return len(row.record.consumed), row.record.round
