@@ -28,7 +28,7 @@ from tutti.model.transaction import PUBLISHER, Counts, Scope, member_hash
 from tutti.model.txtype import transaction_type
 from tutti.runtime.bus import Bus
 from tutti.runtime.transactions.channel import Channel, signed
-from tutti.runtime.transactions.events import compose
+from tutti.runtime.transactions.events import compose, draft
 from tutti.runtime.transactions.keys import PayloadKey, SigningKey
 from tutti.runtime.transactions.trust import Trust
 
@@ -172,8 +172,7 @@ class Script:
         )
         made = compose(
             layout,
-            kind,
-            event,
+            draft(kind, event),
             place,
             source=self.manager.context.publisher.source,
             time="2026-11-18T12:00:00Z",

@@ -17,20 +17,26 @@ from tutti import errors
 from tutti.bus.nats import NatsOptions
 from tutti.errors import (
     BusError,
+    CensusFailed,
     DeclarationError,
     Denied,
     EmbeddedError,
     EventTooLarge,
     FilterError,
+    GroupUnfit,
     InvalidEvent,
     NoReply,
     NotDurable,
     OutcomeUnknown,
     Refused,
     RequestFailed,
+    TransactionAborted,
+    TransactionClosed,
+    TransactionError,
     TuttiError,
     TypeConflict,
     TypeNotAdvertised,
+    UncheckedTransaction,
     UnknownType,
     Unreachable,
 )
@@ -38,6 +44,8 @@ from tutti.filters import Filter, Index
 from tutti.model.event import CloudEvent, Event, event, key, routing
 from tutti.model.mapping import Mapping, mapping
 from tutti.model.policy import Backoff, Batch, Policy
+from tutti.model.transaction import CensusRule as Census
+from tutti.model.transaction import Offer
 from tutti.model.txtype import Invite, TxType
 from tutti.runtime import blocking
 from tutti.runtime.bus import Bus, Health
@@ -49,6 +57,7 @@ from tutti.runtime.publication import Published
 from tutti.runtime.queues import Message
 from tutti.runtime.subscriber import Subscriber
 from tutti.runtime.transactions.branch import Branch
+from tutti.runtime.transactions.initiator import Transaction
 
 __version__ = "0.1.0"
 
@@ -58,6 +67,8 @@ __all__ = [
     "Branch",
     "Bus",
     "BusError",
+    "Census",
+    "CensusFailed",
     "CloudEvent",
     "DeclarationError",
     "Delivery",
@@ -67,6 +78,7 @@ __all__ = [
     "EventTooLarge",
     "Filter",
     "FilterError",
+    "GroupUnfit",
     "Health",
     "Index",
     "InvalidEvent",
@@ -76,6 +88,7 @@ __all__ = [
     "NatsOptions",
     "NoReply",
     "NotDurable",
+    "Offer",
     "OutcomeUnknown",
     "Policy",
     "Published",
@@ -84,10 +97,15 @@ __all__ = [
     "RequestFailed",
     "Stream",
     "Subscriber",
+    "Transaction",
+    "TransactionAborted",
+    "TransactionClosed",
+    "TransactionError",
     "TuttiError",
     "TxType",
     "TypeConflict",
     "TypeNotAdvertised",
+    "UncheckedTransaction",
     "UnknownType",
     "Unreachable",
     "blocking",

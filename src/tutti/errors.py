@@ -39,6 +39,12 @@ TuttiError
 │   ├── AlreadyRegistered     another transaction has this id
 │   ├── AlreadyClaimed        another transaction has committed with this unique key
 │   └── Delegated             its outcome stands in a resource: ask there first
+├── TransactionError          a transaction that did not, or could not, commit
+│   ├── CensusFailed          too few took part, or not the right ones; carries who did
+│   ├── GroupUnfit            the standing group cannot act now: says which members, and why
+│   ├── TransactionAborted    it was decided: nothing of it stays; says why
+│   ├── UncheckedTransaction  commit could not finish in time; names what it waits for, and the choice is yours
+│   └── TransactionClosed     yours: publishing or enlisting after commit began
 ├── EmbeddedError             the embedded server could not be started or kept
 └── InvariantViolated         ours: a bug in Tutti; please report it
 """
@@ -236,6 +242,46 @@ class Delegated(JournalError):
     def __init__(self, what: str, *, resource: str, hint: str = "") -> None:
         super().__init__(what, hint=hint)
         self.resource = resource
+
+
+class TransactionError(TuttiError):
+    """A transaction that did not, or could not, commit. `tx` is its id, as `tutti tx show` takes it."""
+
+    def __init__(self, what: str, *, tx: str = "", hint: str = "") -> None:
+        super().__init__(what, hint=hint)
+        self.tx = tx
+
+
+class CensusFailed(TransactionError):
+    """There was no transaction. `replies` are the offers of those who joined."""
+
+    def __init__(self, what: str, *, tx: str = "", replies: tuple[object, ...] = (), hint: str = "") -> None:
+        super().__init__(what, tx=tx, hint=hint)
+        self.replies = replies
+
+
+class GroupUnfit(TransactionError):
+    """The standing group cannot act now. Nothing was begun."""
+
+
+class TransactionAborted(TransactionError):
+    """The decision is abort, and durable. `reason` says why."""
+
+    def __init__(self, what: str, *, tx: str = "", reason: str = "", hint: str = "") -> None:
+        super().__init__(what, tx=tx, hint=hint)
+        self.reason = reason
+
+
+class UncheckedTransaction(TransactionError):
+    """Not decided within the time-out; `waiting_for` names what is missing. Commit again, wait, or abort."""
+
+    def __init__(self, what: str, *, tx: str = "", waiting_for: tuple[str, ...] = (), hint: str = "") -> None:
+        super().__init__(what, tx=tx, hint=hint)
+        self.waiting_for = waiting_for
+
+
+class TransactionClosed(TransactionError):
+    """Its work is over: nothing can be added."""
 
 
 class EmbeddedError(TuttiError):

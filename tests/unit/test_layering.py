@@ -68,8 +68,8 @@ LAYERS: Final = (
     Layer("resources", _VALUES, "the package itself; each resource is an adapter to one kind of database"),
     Layer(
         "runtime",
-        (*_VALUES, "filters", "flow", "control", "compensation", "bus", "journal"),
-        "the driver: clocks and tasks live here",
+        (*_VALUES, "filters", "flow", "control", "compensation", "bus", "journal", "resources"),
+        "the driver: clocks and tasks live here; of resources it knows the port",
     ),
     Layer(
         "testing",
@@ -101,6 +101,7 @@ LIBRARIES: Final = {
         "testing",
         "cli",
     ),
+    "nacl": ("runtime",),  # signatures and sealed payloads of transactions
     "nkeys": ("bus.nats", "bus.embedded"),
     "psycopg": ("journal", "resources"),
     "asyncpg": ("journal", "resources"),

@@ -62,6 +62,20 @@ TESTED_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         for name in ("journal", "journal_words")
     },
     **{
+        f"runtime/transactions/{name}.py": (
+            "tests/unit/runtime/transactions/test_participant.py",
+            "parts of one driver, each of which does nothing alone",
+        )
+        for name in ("bench", "operations", "site", "taking")
+    },
+    **{
+        f"runtime/transactions/{name}.py": (
+            "tests/unit/runtime/transactions/test_initiator.py",
+            "parts of the manager's driver; a transaction with scripted members is their test",
+        )
+        for name in ("coordinator", "groups", "manager", "opening", "own", "successor", "trust")
+    },
+    **{
         f"journal/{name}.py": ("tests/contracts/test_journals.py", "what they promise is the contract of every journal")
         for name in ("deciding", "keeping", "outbox", "port", "records", "rows", "sql", "store")
     },

@@ -1,7 +1,7 @@
 """How an event says that it belongs to a transaction: extension attributes, so that any CloudEvents consumer reads it.
 
-What is not for others' eyes travels in headers of its own: the prepare that a last event carries (`PREPARE_HEADER`), and
-the wrapped keys of a private transaction without a begin (`KEYS_HEADER`).
+What is not for others' eyes travels in headers of its own: the prepare that a last event carries (`PREPARE_HEADER`),
+and the wrapped keys of a private transaction without a begin (`KEYS_HEADER`).
 """
 
 from __future__ import annotations

@@ -10,7 +10,8 @@
     <namespace>.control.<…>                                                      protocol messages on the wire
 
 Events in transactions stand under a word of their own: their members listen to them without hearing all plain events,
-and readers of plain events do not read them. `<tx>` is `_` outside a transaction. Values become tokens by `token`: any text, safely, equal tokens for equal values.
+and readers of plain events do not read them. `<tx>` is `_` outside a transaction. Values become tokens by `token`: any
+text, safely, equal tokens for equal values.
 """
 
 from __future__ import annotations

@@ -20,9 +20,11 @@ from typing import Any, Self, TypeVar
 
 from tutti.bus.nats import NatsOptions
 from tutti.errors import DeclarationError
-from tutti.limits import PUBLISH_TIMEOUT_SECONDS
+from tutti.limits import COMMIT_TIMEOUT_SECONDS, PUBLISH_TIMEOUT_SECONDS, TRANSACTION_SECONDS
 from tutti.model.advertisement import Advertisement
 from tutti.model.event import Grade
+from tutti.model.transaction import CensusRule, Member, Scope
+from tutti.resources import Resource
 from tutti.runtime.bus import Bus, Health
 from tutti.runtime.catalogue import Stream
 from tutti.runtime.connect import connect as connect_async
@@ -30,6 +32,7 @@ from tutti.runtime.publication import Published
 from tutti.runtime.queues import Message
 from tutti.runtime.service import Service
 from tutti.runtime.subscriber import Subscriber
+from tutti.runtime.transactions.initiator import Transaction, Wait
 
 T = TypeVar("T")
 
@@ -63,6 +66,50 @@ class BlockingMessage:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._wait(self._message.__aexit__(kind, error, traceback))
+
+
+class BlockingTransaction:
+    """A transaction in a `with` block: leaving it commits; an exception aborts, everywhere.
+
+    There is no `enlist` here: a connection of a driver for asyncio is of no use to this thread. Let a subscriber do the
+    work, or use the asynchronous bus."""
+
+    def __init__(self, transaction: Transaction, wait: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+        self._transaction = transaction
+        self._wait = wait
+
+    def __enter__(self) -> Self:
+        self._wait(self._transaction.__aenter__())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._wait(self._transaction.__aexit__(kind, error, traceback))
+
+    @property
+    def id(self) -> str:
+        return self._transaction.id
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self._transaction.members
+
+    @property
+    def deadline(self) -> float:
+        return self._transaction.deadline
+
+    def publish(self, event: object, *, last: bool = False) -> None:
+        """As `Transaction.publish`."""
+        self._wait(self._transaction.publish(event, last=last))
+
+    def commit(self, *, timeout: float = COMMIT_TIMEOUT_SECONDS, wait: Wait = "decided") -> None:
+        """As `Transaction.commit`."""
+        self._wait(self._transaction.commit(timeout=timeout, wait=wait))
+
+    def abort(self, reason: str = "the publisher wants it") -> None:
+        """As `Transaction.abort`."""
+        self._wait(self._transaction.abort(reason))
 
 
 class BlockingBus:
@@ -164,6 +211,23 @@ class BlockingBus:
     def request(self, event: object, *, reply: type[T], timeout: float = 5.0) -> T:
         return self._wait(self._bus.request(event, reply=reply, timeout=timeout))
 
+    def transaction(
+        self,
+        value: object,
+        *,
+        scope: Scope = "private",
+        census: CensusRule | None = None,
+        group: str = "",
+        deadline: float = TRANSACTION_SECONDS,
+        minimum: int = 0,
+        vital: Callable[[str], bool] | None = None,
+    ) -> BlockingTransaction:
+        """As `Bus.transaction`, for a `with` block."""
+        transaction = self._bus.transaction(
+            value, scope=scope, census=census, group=group, deadline=deadline, minimum=minimum, vital=vital
+        )
+        return BlockingTransaction(transaction, self._wait)
+
     @contextmanager
     def serve(self, *subscribers: Subscriber) -> Iterator[None]:
         """Serve subscribers while the block runs; plain handlers run in threads."""
@@ -223,8 +287,20 @@ def connect(
     streams: Mapping[str, Stream] | None = None,
     timeout: float = PUBLISH_TIMEOUT_SECONDS,
     options: NatsOptions | None = None,
+    journal: str | Path | None = None,
+    resources: Sequence[Resource[Any]] = (),
 ) -> BlockingBus:
     """As `tutti.connect`, for a `with` block."""
     return BlockingBus(
-        connect_async(url, data=data, name=name, namespace=namespace, streams=streams, timeout=timeout, options=options)
+        connect_async(
+            url,
+            data=data,
+            name=name,
+            namespace=namespace,
+            streams=streams,
+            timeout=timeout,
+            options=options,
+            journal=journal,
+            resources=resources,
+        )
     )

@@ -24,12 +24,20 @@ import msgspec
 
 from tutti.bus.port import Record, Status, StreamSpec, Transport
 from tutti.errors import DeclarationError, NoReply, RequestFailed, TuttiError
-from tutti.limits import PUBLISH_TIMEOUT_SECONDS, STOP_GRACE_SECONDS
+from tutti.journal import ParticipantLog
+from tutti.limits import (
+    PUBLISH_TIMEOUT_SECONDS,
+    STOP_GRACE_SECONDS,
+    TRANSACTION_MAX_SECONDS,
+    TRANSACTION_SECONDS,
+)
 from tutti.model.advertisement import Advertisement
 from tutti.model.cloudevents import from_message
 from tutti.model.event import Grade, event_type
 from tutti.model.policy import Policy
 from tutti.model.subjects import Layout, checked_name
+from tutti.model.transaction import CensusRule, Scope
+from tutti.model.txtype import transaction_type
 from tutti.runtime.admission import Item
 from tutti.runtime.catalogue import Catalogue, Stream
 from tutti.runtime.clock import Clock, SystemClock
@@ -44,13 +52,17 @@ from tutti.runtime.queues import Message, receive
 from tutti.runtime.retention import Retention
 from tutti.runtime.service import Service
 from tutti.runtime.subscriber import StartAt, Subscriber
+from tutti.runtime.transactions.coordinator import Coordinator
+from tutti.runtime.transactions.initiator import Transaction, Wish
 from tutti.runtime.transactions.log import transaction_streams
+from tutti.runtime.transactions.own_log import OpenLog, log_opener
 
 log = logging.getLogger("tutti")
 
 T = TypeVar("T")
 
 OpenTransport = Callable[[Layout], Awaitable[Transport]]
+OpenCoordinator = Callable[[Context], Awaitable[Coordinator]]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -74,6 +86,8 @@ class Bus:
         streams: Mapping[str, Stream] | None = None,
         timeout: float = PUBLISH_TIMEOUT_SECONDS,
         clock: Clock | None = None,
+        open_coordinator: OpenCoordinator | None = None,
+        open_log: OpenLog | None = None,
         alone: bool = False,
         witness: Callable[[str, str, Sequence[Item], Failure | None], None] | None = None,
     ) -> None:
@@ -83,6 +97,10 @@ class Bus:
         self._streams = dict(streams or {})
         self._timeout = timeout
         self._clock = clock or SystemClock()
+        self._open_coordinator = open_coordinator
+        self._coordinator: asyncio.Future[Coordinator] | None = None
+        self._open_log = open_log or log_opener(None)
+        self._own_log: asyncio.Future[ParticipantLog] | None = None
         self._alone = alone
         self._witness = witness
         self._context: Context | None = None
@@ -150,6 +168,8 @@ class Bus:
             )
         finally:
             context, self._context = self._context, None
+            await self._close_coordinator()
+            await self._close_own_log()
             if self._retention is not None:
                 await self._retention.close()
             await context.transport.close()
@@ -269,6 +289,72 @@ class Bus:
             f"nobody answered {name} within {timeout} seconds",
             hint="is a subscriber with a handler for it running, and does it call `await delivery.reply(…)`?",
         )
+
+    # Transactions
+
+    def transaction(
+        self,
+        value: object,
+        *,
+        scope: Scope = "private",
+        census: CensusRule | None = None,
+        group: str = "",
+        deadline: float = TRANSACTION_SECONDS,
+        minimum: int = 0,
+        vital: Callable[[str], bool] | None = None,
+    ) -> Transaction:
+        """One outcome for the events published in it and all that subscribers do with them:
+
+            async with bus.transaction(Meeting("DSOnline", when), census=tutti.Census(at_least=2)) as tx:
+                await tx.publish(Invitation(room="FW26"))
+
+        value     of a transaction type: what the census announces
+        scope     "private": only members can read the events; "public": others see them once it is committed
+        census    who may take part (without one and without a group: whoever joins within five seconds, at least one)
+        group     a standing group instead of a census
+        deadline  seconds until it is aborted if it is not decided
+        minimum   so many members must stay until the vote
+        vital     of a group: by name, whose no aborts everything (the others are left out); without it, as enrolled
+        """
+        if census is not None and group:
+            raise DeclarationError("a transaction has a census, or a group, not both", hint="leave one of them out")
+        if not 0 < deadline <= TRANSACTION_MAX_SECONDS:
+            raise DeclarationError(
+                f"deadline={deadline!r} is no time for a transaction",
+                hint=f"seconds, more than 0 and at most {TRANSACTION_MAX_SECONDS:,.0f}",
+            )
+        rule = census if census is not None or group else CensusRule()
+        chosen = checked_name(group, "group") if group else ""
+        wish = Wish(transaction_type(value), value, scope, float(deadline), rule, chosen, minimum, vital)
+        return Transaction(wish, self.coordinator)
+
+    async def coordinator(self) -> Coordinator:
+        """The managers of this process, with their journal; begun when it is first asked for."""
+        context = self.context
+        if self._open_coordinator is None:
+            raise DeclarationError("this bus has no journal", hint="open it with `tutti.connect(journal=…)`")
+        if self._coordinator is None or (self._coordinator.done() and self._coordinator.exception() is not None):
+            opening = self._open_coordinator(context)
+            self._coordinator = asyncio.ensure_future(opening)
+        return await asyncio.shield(self._coordinator)
+
+    async def _close_coordinator(self) -> None:
+        opening, self._coordinator = self._coordinator, None
+        if opening is not None:
+            with contextlib.suppress(TuttiError):
+                await (await opening).close()
+
+    async def participant_log(self) -> ParticipantLog:
+        """Where subscribers of this process write down their votes; opened when it is first asked for."""
+        if self._own_log is None or (self._own_log.done() and self._own_log.exception() is not None):
+            self._own_log = asyncio.ensure_future(self._open_log())
+        return await asyncio.shield(self._own_log)
+
+    async def _close_own_log(self) -> None:
+        opening, self._own_log = self._own_log, None
+        if opening is not None:
+            with contextlib.suppress(TuttiError):
+                await (await opening).close()
 
     # Subscribe
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -15,8 +16,11 @@ from tutti.bus.port import Transport
 from tutti.errors import DeclarationError
 from tutti.limits import PUBLISH_TIMEOUT_SECONDS
 from tutti.model.subjects import Layout
+from tutti.resources import Resource
 from tutti.runtime.bus import Bus, OpenTransport
 from tutti.runtime.catalogue import Stream
+from tutti.runtime.transactions.opening import coordinator_opener
+from tutti.runtime.transactions.own_log import log_opener
 
 MEMORY_URL = "memory://"
 
@@ -30,6 +34,8 @@ def connect(
     streams: Mapping[str, Stream] | None = None,
     timeout: float = PUBLISH_TIMEOUT_SECONDS,
     options: NatsOptions | None = None,
+    journal: str | Path | None = None,
+    resources: Sequence[Resource[Any]] = (),
 ) -> Bus:
     """A bus, to be used as `async with tutti.connect() as bus:`.
 
@@ -41,11 +47,25 @@ def connect(
     streams    settings by stream: age, size, replicas
     timeout    seconds that publishing waits for a server that is away
     options    credentials, NKEYs, TLS and whatever else a cluster asks for
+    journal    where transactions are decided: a folder for SQLite, or postgresql://… for several hosts ($TUTTI_JOURNAL,
+               or the data folder). The key that signs for it lies beside it; for PostgreSQL, in the data folder
+    resources  what this process can finish for publishers that died
     """
     space = namespace or os.environ.get("TUTTI_NAMESPACE") or "tutti"
     opener = _opener(url, data, options, name)
     alone = opener is _open_memory
-    return Bus(opener, namespace=space, name=name, streams=streams, timeout=timeout, alone=alone)
+    folder = Path(data) if data is not None else default_folder()
+    chosen = journal or os.environ.get("TUTTI_JOURNAL") or (None if alone else folder)
+    return Bus(
+        opener,
+        namespace=space,
+        name=name,
+        streams=streams,
+        timeout=timeout,
+        open_coordinator=coordinator_opener(chosen, folder, resources),
+        open_log=log_opener(chosen),
+        alone=alone,
+    )
 
 
 def _opener(

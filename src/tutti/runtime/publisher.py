@@ -211,6 +211,9 @@ class Publisher:
             common = self._common[kind] = common_lines(self.source, kind.name)
         return common
 
+    def now_text(self) -> str:
+        return self._moment(self._clock.monotonic())
+
     def _moment(self, now: float) -> str:
         """Hundreds of events a millisecond do not each need a time of their own."""
         if now > self._time_until:

@@ -195,18 +195,10 @@ class Subscriber:
             checked_name(title, "handler")
             shape = _shape(function, where_it_is, event)
             kind = event_type(event)
-            chosen = policy or self.policy
-            if shape.takes_list:
-                chosen = msgspec.structs.replace(chosen, batch=batch or chosen.batch or DEFAULT_BATCH)
-            elif batch is not None:
-                raise DeclarationError(
-                    f"{where_it_is} declares batch= but takes one event",
-                    hint=f"annotate its first parameter as list[{kind.name}]",
-                )
             subscription = Subscription(
                 name=title,
                 type=kind,
-                policy=chosen,
+                policy=_batched(policy or self.policy, batch, shape, where_it_is, kind.name),
                 start=_start(start),
                 function=function,
                 takes_delivery=shape.takes_delivery,
@@ -372,6 +364,17 @@ def _readable(annotation: object) -> object:
     """An annotation that names a class out of reach, one of a function's own, still says whether it is a list."""
     text = annotation if isinstance(annotation, str) else ""
     return list if text.partition("[")[0] in ("list", "List", "typing.List") else None
+
+
+def _batched(policy: Policy, batch: Batch | None, shape: _Shape, where: str, event: str) -> Policy:
+    """A handler that takes a list gets batches, and no other one does."""
+    if shape.takes_list:
+        return msgspec.structs.replace(policy, batch=batch or policy.batch or DEFAULT_BATCH)
+    if batch is not None:
+        raise DeclarationError(
+            f"{where} declares batch= but takes one event", hint=f"annotate its first parameter as list[{event}]"
+        )
+    return policy
 
 
 def _check(where: str, given: Subscription) -> None:

@@ -23,6 +23,7 @@ class Ordered(Fact, frozen=True):
 
     members: tuple[Member, ...]
     minimum: int
+    maximum: int | None = None
 
 
 class Demanded(Fact, frozen=True):

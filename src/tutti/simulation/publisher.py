@@ -60,7 +60,8 @@ class Publisher(Control):
             group="" if order.group is None else f"g{order.group}",
             members=members,
         )
-        self.ground.see(self.name, Ordered(order.tx, members, minimum))
+        maximum = plan.census.at_most if plan.census is not None else None
+        self.ground.see(self.name, Ordered(order.tx, members, minimum, maximum))
         post = Post(order.tx, Transaction(plan), "manager", plan.epoch)
         self._jobs[order.tx] = Job(order)
         self.host(post)

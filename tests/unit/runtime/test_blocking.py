@@ -146,13 +146,47 @@ def test_a_bus_that_cannot_be_opened_leaves_no_thread() -> None:
     assert threading.active_count() == before
 
 
-@pytest.mark.parametrize("name", ["publish", "publish_many", "send", "receive", "request", "advertise"])
+@pytest.mark.parametrize("name", ["publish", "publish_many", "send", "receive", "request", "advertise", "transaction"])
 def test_a_call_takes_what_the_asynchronous_one_takes(name: str) -> None:
     ours = inspect.signature(getattr(tutti.blocking.BlockingBus, name)).parameters
     theirs = inspect.signature(getattr(tutti.Bus, name)).parameters
     assert [(p.name, p.kind, p.default) for p in ours.values()] == [
         (p.name, p.kind, p.default) for p in theirs.values()
     ]
+
+
+class Pledge(tutti.TxType, events=[Step]):
+    what: str
+
+
+def test_a_transaction_of_a_thread() -> None:
+    steps: list[int] = []
+    app = tutti.Subscriber("app")
+
+    @app.join(Pledge)
+    async def always(_: tutti.Invite[Pledge]) -> bool:
+        return True
+
+    @app.on(Step)
+    async def step(event: Step, tx: tutti.Branch) -> None:
+        if event.number == 13:
+            tx.set_abort("bad luck")
+        steps.append(event.number)
+
+    with memory() as bus:
+        bus.advertise(Step)
+        with bus.serve(app):
+            with bus.transaction(Pledge("one"), census=tutti.Census(at_most=1)) as tx:
+                tx.publish(Step(1), last=True)
+                tx.commit(wait="ended")
+            assert (len(tx.members), steps) == (1, [1])
+            with (
+                pytest.raises(tutti.TransactionAborted, match="bad luck"),
+                bus.transaction(Pledge("two"), census=tutti.Census(at_most=1)) as tx,
+            ):
+                tx.publish(Step(13))
+            with pytest.raises(KeyError), bus.transaction(Pledge("three"), census=tutti.Census(at_most=1)):
+                raise KeyError
 
 
 def test_connecting_takes_the_same_too() -> None:

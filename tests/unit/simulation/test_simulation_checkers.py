@@ -171,6 +171,18 @@ CASES: Final = (
         f.Registered(TX, RECORD),
         "the work begins with too few members",
     ),
+    Case(
+        "membership",
+        [f.Ordered(TX, (), 1, 1), JOINED_A, JOINED_B],
+        f.Registered(TX, RECORD),
+        "begins with 2 members, and 1 were to be accepted",
+    ),
+    Case(
+        "membership",
+        [f.Ordered(TX, (), 1), JOINED_A],
+        f.Registered(TX, msgspec.structs.replace(RECORD, members=(A, A), keys=("ka", "ka"))),
+        "somebody is on the list twice",
+    ),
     Case("membership", BEGUN, row("abort", C), "are left out, and were no members"),
     Case("membership", after(ANNOUNCED), f.EndRecorded(TX, A, "commit"), "is written down, and it has not said so"),
     Case("stability", after(ROW), row("abort"), "a second row was written"),

@@ -1,7 +1,7 @@
 """Protocol messages on the wire: signed when they leave, verified when they come.
 
-Several messages may travel in one packet, as an array of envelopes (`ended` of many transactions). A packet that cannot be
-read, or is signed wrongly, is counted and passed over: the machines live with loss.
+Several messages may travel in one packet, as an array of envelopes (`ended` of many transactions). A packet that cannot
+be read, or is signed wrongly, is counted and passed over: the machines live with loss.
 """
 
 from __future__ import annotations

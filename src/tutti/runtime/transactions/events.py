@@ -37,6 +37,15 @@ class Composed(msgspec.Struct, frozen=True):
     data: bytes
 
 
+class Draft(msgspec.Struct, frozen=True):
+    """An event that is checked and encoded, and only waits for its place."""
+
+    kind: EventType
+    data: bytes
+    routing: tuple[str, ...]
+    key: str | None
+
+
 class Heard(msgspec.Struct, frozen=True):
     """What came from the bus: its place in the transaction is known, its data may still be sealed."""
 
@@ -50,10 +59,14 @@ def place_of(involvement: Involvement, type_name: str) -> str:
     return f"{involvement.tx}/{involvement.publisher}/{type_name}/{involvement.number}"
 
 
+def draft(kind: EventType, event: object) -> Draft:
+    """`InvalidEvent` if it cannot be one."""
+    return Draft(kind, kind.encode(event), kind.routing_tokens(event), kind.key_of(event))
+
+
 def compose(
     layout: Layout,
-    kind: EventType,
-    event: object,
+    event: Draft,
     involvement: Involvement,
     *,
     source: str,
@@ -61,8 +74,8 @@ def compose(
     key: PayloadKey | None = None,
 ) -> Composed:
     """The event as it stands on the bus. `key`: of a private transaction."""
-    data = kind.encode(event)
-    text = kind.key_of(event)
+    kind, data, routing = event.kind, event.data, event.routing
+    place = place_of(involvement, kind.name)
     private = involvement.scope == "private"
     extensions = involvement.extensions()
     if private:
@@ -71,21 +84,17 @@ def compose(
                 f"{kind.name}: the key of the private transaction {involvement.tx} is not known here",
                 hint="only its members can publish in it",
             )
-        data = key.seal(data, place_of(involvement, kind.name))
-        routing, partition = (PRIVATE,) * len(kind.routing), partition_of(involvement.tx)
+        data = key.seal(data, place)
+        routing, partition = (PRIVATE,) * len(routing), partition_of(involvement.tx)
     else:
-        routing, partition = (
-            kind.routing_tokens(event),
-            partition_of(text if text is not None else publisher_of(source)),
-        )
-        if text is not None:
-            extensions[attributes.PARTITION_KEY] = text
+        partition = partition_of(event.key if event.key is not None else publisher_of(source))
+        if event.key is not None:
+            extensions[attributes.PARTITION_KEY] = event.key
     traceparent, tracestate = trace.get()
     if traceparent:
         extensions[attributes.TRACEPARENT] = traceparent
         if tracestate:
             extensions[attributes.TRACESTATE] = tracestate
-    place = place_of(involvement, kind.name)
     headers = to_headers(
         Envelope(
             id=place,

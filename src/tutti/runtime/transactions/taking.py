@@ -20,7 +20,7 @@ from tutti.runtime.clock import Timer
 from tutti.runtime.publication import Stamp
 from tutti.runtime.transactions.branch import Bench, Branch
 from tutti.runtime.transactions.channel import signed
-from tutti.runtime.transactions.events import Heard, carried_key, carried_prepare, compose, hear
+from tutti.runtime.transactions.events import Heard, carried_key, carried_prepare, compose, draft, hear
 from tutti.runtime.transactions.joining import Joining
 from tutti.runtime.transactions.keys import PayloadKey, SigningKey, WrapKey
 from tutti.runtime.transactions.log import TransactionLog
@@ -231,7 +231,9 @@ class Taking:
         )
         source, time = context.publisher.source, self._stamp.text(self._site.now)
         try:
-            made = compose(context.layout, kind, event, involvement, source=source, time=time, key=self.payload_key)
+            made = compose(
+                context.layout, draft(kind, event), involvement, source=source, time=time, key=self.payload_key
+            )
         except InvalidEvent as error:
             self._stored = asyncio.get_running_loop().create_future()
             self._stored.set_exception(error)

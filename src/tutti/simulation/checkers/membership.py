@@ -18,6 +18,11 @@ def _observe(ledger: Ledger, fact: Registered | Decided | EndRecorded) -> Object
                 yield "the list is not that of the group"
             if len(record.members) < ledger.ordered[fact.tx].minimum:
                 yield "the work begins with too few members"
+            if len(set(record.members)) < len(record.members):
+                yield "somebody is on the list twice"
+            most = ledger.ordered[fact.tx].maximum
+            if most is not None and len(record.members) > most:
+                yield f"the work begins with {len(record.members)} members, and {most} were to be accepted"
         case Decided(decision=row):
             if strangers := set(row.excluded) - set(ledger.records[fact.tx].members):
                 yield f"{sorted(strangers)} are left out, and were no members"

@@ -20,6 +20,10 @@ class Invited(tutti.Event):
     room: Annotated[str, tutti.routing] = "FW26"
 
 
+class Meeting(tutti.TxType, events=[Invited]):
+    subject: str
+
+
 @pytest.fixture
 async def bus(tutti_bus: BusKit) -> BusKit:
     await tutti_bus.advertise(Invited)
@@ -79,6 +83,10 @@ async def test_a_handler_with_a_tx_parameter_runs_on_neither(bus: BusKit, office
 
     @app.on(Invited)
     async def member(event: Invited, tx: object) -> None: ...
+
+    @app.join(Meeting)
+    async def never(_: tutti.Invite[Meeting]) -> bool:
+        return False
 
     @app.on(Invited)
     async def outsider(event: Invited) -> None: ...

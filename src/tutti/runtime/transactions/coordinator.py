@@ -1,0 +1,311 @@
+"""The managers of one process: what their transactions share.
+
+One listener for all that members say, one journal whose writes are gathered, one lease, one watch over heartbeats. It
+also takes over what others left (`_succeed`), and answers members in doubt on the journal's recovery subject.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Final
+
+from tutti.bus.port import Listener
+from tutti.control.transaction import machine
+from tutti.control.transaction import messages as told
+from tutti.errors import BusError, Fenced, InvalidMessage, JournalError, LeaseHeld
+from tutti.journal import Entry, Journal, Undecided, Unknown
+from tutti.limits import (
+    JOURNAL_LEASE_SECONDS,
+    MANAGER_WATCH_SECONDS,
+    MEMBER_LOST_SECONDS,
+    OUTCOMES_KEPT_SECONDS,
+    RECORDS_KEPT_SECONDS,
+)
+from tutti.model.messages import Decide, Ended, Inquiry, Standing
+from tutti.model.status import ManifestReference, Span, TransactionStatus, named, spans_of
+from tutti.model.subjects import token
+from tutti.model.transaction import Decision
+from tutti.resources import Resource
+from tutti.runtime.context import Context
+from tutti.runtime.transactions.channel import Channel, signed
+from tutti.runtime.transactions.groups import Groups
+from tutti.runtime.transactions.keys import SigningKey
+from tutti.runtime.transactions.log import TransactionLog
+from tutti.runtime.transactions.manager import Managed
+from tutti.runtime.transactions.statuses import StatusRelay
+from tutti.runtime.transactions.successor import Successor
+from tutti.runtime.transactions.trust import Trust
+
+log = logging.getLogger("tutti.transactions")
+
+_KEEP_SECONDS: Final = JOURNAL_LEASE_SECONDS / 3  # two renewals may fail before the lease runs out
+
+
+class Coordinator:
+    """`resources`: what this process can finish for publishers that do not come back, by name."""
+
+    def __init__(
+        self, context: Context, journal: Journal, key: SigningKey, resources: Mapping[str, Resource[Any]]
+    ) -> None:
+        self.context = context
+        self.clock = context.clock
+        self.layout = context.layout
+        self.journal = journal
+        self.key = key
+        self.resources = dict(resources)
+        self.trust = Trust(context.transport)
+        self.channel = Channel(context.transport, context.clock, lambda: self.trust.key)
+        self._relay = StatusRelay(
+            context.transport,
+            context.layout,
+            journal,
+            clock=context.clock,
+            report=context.report,
+            failed=context.failed,
+        )
+        self._log = TransactionLog(context.transport, context.layout, self._streams)
+        self._run = secrets.token_hex(4)
+        self._count = 0
+        self._managed: dict[str, Managed] = {}
+        self._beats: dict[str, float] = {}  # by instance: when it was heard last
+        self._listeners: dict[str, Listener] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ended: list[Ended] = []
+        self._finished: list[tuple[str, int]] = []
+        self._to_write = asyncio.Event()
+        self._kept_at = 0.0
+        self.listening_since = 0.0
+        self.groups = Groups(self)
+
+    # Life
+
+    @property
+    def manager(self) -> str:
+        """The name of this process among those that share the journal: new in each run."""
+        return f"{self.journal.id}-{self._run}"
+
+    async def start(self) -> None:
+        await self.journal.start()
+        await self.trust.declare(self.journal.id, self.key.public)
+        await self.journal.renew(self.manager)
+        await self._relay.start()
+        await self._hear(self.layout.managed(self.manager), self._from_members)
+        await self._hear(self.layout.heartbeat("*"), self._beat)
+        await self._hear(self.layout.recovery(self.journal.id), self._asked, group="recovery")
+        self.listening_since = self.clock.monotonic()
+        self.spawn(self._keep())
+        self.spawn(self._write())
+
+    async def close(self) -> None:
+        """What is under way stays with the journal: whoever shares it goes on, now, and not after the lease."""
+        for managed in tuple(self._managed.values()):
+            managed.drop()
+        for listener in self._listeners.values():
+            await listener.close()
+        with contextlib.suppress(JournalError):
+            await self._write_now()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._relay.close()
+        with contextlib.suppress(JournalError):
+            await self.journal.release(self.manager)
+        await self.journal.close()
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._done)
+
+    def _done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self.context.failed(task)
+
+    # Transactions
+
+    def next_id(self) -> str:
+        self._count += 1
+        return f"{self.manager}-{self._count}"
+
+    def manage(self, managed: Managed) -> None:
+        self._managed[managed.tx] = managed
+
+    def forget(self, tx: str) -> None:
+        self._managed.pop(tx, None)
+
+    def heard(self, instance: str) -> float:
+        """When this instance was heard last, on the monotonic clock; 0.0: never."""
+        return self._beats.get(instance, 0.0)
+
+    # The wire
+
+    async def _hear(self, subject: str, take: Callable[[bytes, str], None], *, group: str = "") -> None:
+        listener = await self.channel.listen(subject, group=group)
+        self._listeners[subject] = listener
+
+        async def hear() -> None:
+            async for record in listener:
+                take(record.data, record.subject)
+
+        self.spawn(hear())
+
+    def _from_members(self, packet: bytes, _: str) -> None:
+        for received in self.channel.open(packet):
+            managed = self._managed.get(received.message.tx)
+            if managed is not None:
+                managed.take(received)
+            elif isinstance(received.message, Inquiry):
+                self.spawn(self._answer(received.message))
+
+    def _beat(self, _: bytes, subject: str) -> None:
+        self._beats[subject.rpartition(".")[2]] = self.clock.monotonic()
+
+    def _asked(self, packet: bytes, _: str) -> None:
+        for received in self.channel.open(packet):
+            if isinstance(received.message, Inquiry):
+                self.spawn(self._answer(received.message))
+
+    async def _answer(self, inquiry: Inquiry) -> None:
+        try:
+            found = await self.journal.decision(inquiry.tx)
+        except JournalError as error:
+            log.info("%s: %s asks, and the journal does not answer: %s", inquiry.tx, inquiry.member, error)
+            return
+        answer: Decide | Standing
+        match found:
+            case Decision():
+                answer = Decide(
+                    inquiry.tx, found.epoch, found.outcome, found.branch, found.reason, tuple(found.excluded)
+                )
+            case Undecided():
+                answer = Standing(inquiry.tx, "undecided")
+            case Unknown():
+                answer = Standing(inquiry.tx, "unknown")
+        self.channel.emit(inquiry.inbox, signed(answer, self.key, manager=True))
+
+    # The journal, and the log
+
+    def relay(self) -> None:
+        self._relay.relay()
+
+    async def events_of(self, tx: str) -> dict[str, set[int]]:
+        return await self._log.events_of(tx)
+
+    async def publish_manifests(self, tx: str, spans: tuple[Span, ...]) -> tuple[ManifestReference, ...]:
+        return await self._log.publish_manifests(tx, spans)
+
+    async def _streams(self) -> list[str]:
+        return list(await self.context.catalogue.streams())
+
+    def ended(self, report: Ended) -> None:
+        self._ended.append(report)
+        self._to_write.set()
+
+    def finished(self, tx: str, epoch: int) -> None:
+        self._finished.append((tx, epoch))
+        self._to_write.set()
+
+    async def _write(self) -> None:
+        """Ends are written together: nobody waits for them."""
+        while True:
+            await self._to_write.wait()
+            await asyncio.sleep(0.005)
+            self._to_write.clear()
+            try:
+                await self._write_now()
+            except JournalError as error:
+                log.warning("ends of branches are written later: %s", error)
+                await asyncio.sleep(1.0)
+                self._to_write.set()
+
+    async def _write_now(self) -> None:
+        ended, finished = self._ended, self._finished
+        self._ended, self._finished = [], []
+        try:
+            if ended:
+                await self.journal.ended(ended)
+            for tx, epoch in finished:
+                with contextlib.suppress(Fenced):
+                    await self.journal.finish(tx, epoch)
+        except JournalError:
+            self._ended, self._finished = ended + self._ended, finished + self._finished
+            raise
+
+    # Watching
+
+    async def _keep(self) -> None:
+        while True:
+            await asyncio.sleep(MANAGER_WATCH_SECONDS)
+            self._watch_members()
+            if self.clock.monotonic() - self._kept_at >= _KEEP_SECONDS:
+                self._kept_at = self.clock.monotonic()
+                try:
+                    await self.journal.renew(self.manager)
+                    await self._succeed()
+                    await self._announce_late()
+                    await self._tidy()
+                except (JournalError, BusError) as error:
+                    log.warning("the journal is looked after later: %s", error)
+
+    def _watch_members(self) -> None:
+        now = self.clock.monotonic()
+        for managed in tuple(self._managed.values()):
+            for member in managed.machine.members:
+                last = max(self._beats.get(member.instance, 0.0), managed.since)
+                if member.instance and now - last > MEMBER_LOST_SECONDS:
+                    managed.take(told.MemberLost(member.hash, self.clock.wall()))
+
+    async def _succeed(self) -> None:
+        """Finish what managers left that are silent for too long."""
+        for entry in await self.journal.entries(unfinished=True, lapsed=True):
+            if entry.record.tx not in self._managed:
+                with contextlib.suppress(Fenced, LeaseHeld):
+                    await self._take_over(entry)
+
+    async def _take_over(self, entry: Entry) -> None:
+        record = entry.record
+        epoch = await self.journal.take_over(record.tx, expected=record.epoch, manager=self.manager)
+        log.warning("%s: its manager is gone, and this one takes over (epoch %d)", record.tx, epoch)
+        run = record.tx.rpartition("-")[0]
+        if self.layout.managed(run) not in self._listeners:
+            await self._hear(self.layout.managed(run), self._from_members)
+        transaction = machine.Transaction.recovered(record, entry.decision, epoch)
+        subject = (
+            self.layout.group(record.group, record.tx)
+            if record.group
+            else self.layout.members(token(record.type), record.tx)
+        )
+        managed = Managed(self, transaction, record.tx, epoch, subject)
+        managed.complete = False
+        managed.side = Successor(managed, entry, self.resources)
+        self.manage(managed)
+        managed.take(told.Started(self.clock.wall()))
+
+    async def _announce_late(self) -> None:
+        """Statuses that could not be queued with their decision, because the log could not be read."""
+        for entry in await self.journal.entries(unannounced=True):
+            if entry.decision is None or entry.record.tx in self._managed:
+                continue
+            tx = entry.record.tx
+            try:
+                spans = spans_of(await self.events_of(tx))
+                manifests = await self.publish_manifests(tx, spans)
+            except InvalidMessage as error:
+                self.context.report(f"{tx} is decided and cannot be announced: {error}")
+                continue
+            word: Any = "committed" if entry.decision.outcome == "commit" else "aborted"
+            status = TransactionStatus(tx, word, named(spans, manifests), 1, entry.decision.reason[:500])
+            with contextlib.suppress(Fenced):
+                await self.journal.queue_status(status, entry.record.epoch)
+                self.relay()
+
+    async def _tidy(self) -> None:
+        now = await self.journal.now()
+        while await self.journal.shrink(now - RECORDS_KEPT_SECONDS):
+            pass
+        await self.journal.forget(now - OUTCOMES_KEPT_SECONDS)

@@ -1,0 +1,391 @@
+"""A transaction as its publisher has it.
+
+    async with bus.transaction(Meeting("DSOnline", when), census=tutti.Census(at_least=2)) as tx:
+        db = await tx.enlist(calendar)
+        await db.execute("insert into …")
+        await tx.publish(Invitation(room="FW26"))
+
+Leaving the block commits; an exception aborts, everywhere. `publish` does not wait for the bus to acknowledge: the
+commit does. While the block runs, the manager of the transaction is in this process; if it dies, a successor aborts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+
+import msgspec
+
+from tutti.bus.port import Stored
+from tutti.control.transaction import messages as told
+from tutti.control.transaction.machine import Transaction as Machine
+from tutti.errors import (
+    BusError,
+    CensusFailed,
+    InvalidEvent,
+    ResourceError,
+    TransactionAborted,
+    TransactionClosed,
+    TuttiError,
+    UncheckedTransaction,
+)
+from tutti.limits import COMMIT_TIMEOUT_SECONDS
+from tutti.model.event import event_type
+from tutti.model.involvement import Involvement
+from tutti.model.transaction import PUBLISHER, CensusRule, Decision, Member, Offer, Outcome, Scope
+from tutti.model.txtype import TransactionType
+from tutti.resources import Resource
+from tutti.runtime.transactions.channel import signed
+from tutti.runtime.transactions.events import Composed, Draft, compose, draft, with_keys, with_prepare
+from tutti.runtime.transactions.keys import PayloadKey
+from tutti.runtime.transactions.manager import Managed
+from tutti.runtime.transactions.own import OwnWork
+
+if TYPE_CHECKING:
+    from tutti.runtime.transactions.coordinator import Coordinator
+
+ConnectionT = TypeVar("ConnectionT")
+Wait = Literal["decided", "ended"]
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What `bus.transaction(…)` was asked for."""
+
+    kind: TransactionType
+    value: object
+    scope: Scope
+    seconds: float  # until the deadline
+    census: CensusRule | None = None
+    group: str = ""
+    minimum: int = 0
+    vital: Callable[[str], bool] | None = None  # by a member's name, in a group
+
+
+class Transaction:
+    """What `async with bus.transaction(…) as tx` gives. One task at a time uses it."""
+
+    def __init__(self, wish: Wish, coordinator: Callable[[], Any]) -> None:
+        self._wish = wish
+        self._open_coordinator = coordinator
+        self._initiator: Initiator | None = None
+
+    # Life
+
+    async def __aenter__(self) -> Self:
+        coordinator = await self._open_coordinator()
+        self._initiator = Initiator(coordinator, self._wish)
+        await self._initiator.begin()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            if not self._begun.asked:
+                await self.commit()
+            return
+        try:
+            await self._begun.abort(f"{type(error).__name__}: {error}"[:500])
+        except TuttiError as trouble:
+            error.add_note(f"the transaction {self.id} could not be aborted at once: {trouble}")
+
+    @property
+    def _begun(self) -> Initiator:
+        if self._initiator is None:
+            raise TransactionClosed("this transaction has not begun", hint="use it as `async with bus.transaction(…)`")
+        return self._initiator
+
+    @property
+    def id(self) -> str:
+        """As `tutti tx show` takes it."""
+        return self._begun.tx
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        return self._begun.members
+
+    @property
+    def deadline(self) -> float:
+        """Seconds since the epoch. What is not decided by then is aborted."""
+        return self._begun.deadline
+
+    # Work
+
+    async def publish(self, event: object, *, last: bool = False) -> None:
+        """In the transaction: members handle it now; others, if it is public, once it is committed. `last`: nothing
+        more will be published, so the event takes the question for votes along."""
+        await self._begun.announce(event, last=last)
+
+    async def enlist(self, resource: Resource[ConnectionT]) -> ConnectionT:
+        """A connection to the resource, whose work is part of the transaction. The same one each time."""
+        connection: ConnectionT = await self._begun.enlist(resource)
+        return connection
+
+    # The end
+
+    async def commit(self, *, timeout: float = COMMIT_TIMEOUT_SECONDS, wait: Wait = "decided") -> None:
+        """Until it is decided or, with `wait="ended"`, until every member has finished too. `TransactionAborted` says
+        why not; `UncheckedTransaction` what is waited for: then commit again, or abort."""
+        await self._begun.commit(timeout, wait)
+
+    async def abort(self, reason: str = "the publisher wants it") -> None:
+        """Everywhere. Raises `TransactionClosed` if it is committed already."""
+        outcome = await self._begun.abort(reason)
+        if outcome == "commit":
+            raise TransactionClosed(f"{self.id} is committed already", tx=self.id, hint="publish what undoes it")
+
+
+class Initiator:
+    """The publisher's side of one transaction: what its machine asks of the publisher is done here."""
+
+    def __init__(self, coordinator: Coordinator, wish: Wish) -> None:
+        self._coordinator = coordinator
+        self._wish = wish
+        self.tx = coordinator.next_id()
+        self.deadline = coordinator.clock.wall() + wish.seconds
+        self.members: tuple[Member, ...] = ()
+        self.asked = False  # for a commit or an abort
+        self._own = OwnWork(self.tx, coordinator.journal)
+        self._managed: Managed | None = None
+        self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._over: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
+        self._answers: dict[int, asyncio.Future[told.CommitAnswer]] = {}
+        self._ready: dict[str, Draft] = {}
+        self._events = 0
+        self._requests = 0
+        self._finishing = False
+        self._keys: dict[str, bytes] = {}  # of a standing group: each event brings it along
+
+    # Beginning
+
+    async def begin(self) -> None:
+        managed = await self._managing()
+        managed.take(told.Started(managed.now))
+        try:
+            await self._opened
+        except asyncio.CancelledError:
+            self._ask(lambda number: told.AbortRequested(number, "its publisher was cancelled", managed.now))
+            raise
+
+    async def _managing(self) -> Managed:
+        coordinator, wish, layout = self._coordinator, self._wish, self._coordinator.layout
+        enrolled = await coordinator.groups.members(wish.group, wish.kind.name) if wish.group else ()
+        members = tuple(
+            member.member(self.tx, vital=wish.vital(member.subscriber) if wish.vital else None) for member in enrolled
+        )
+        plan = told.Plan(
+            tx=self.tx,
+            type=wish.kind.name,
+            deadline=self.deadline,
+            manager=coordinator.manager,
+            data=wish.kind.encode(wish.value),
+            scope=wish.scope,
+            events=wish.kind.event_names,
+            census=wish.census,
+            group=wish.group,
+            members=members,
+            minimum=wish.minimum,
+        )
+        subject = layout.group(wish.group, self.tx) if wish.group else layout.members(wish.kind.token, self.tx)
+        managed = self._managed = Managed(coordinator, Machine(plan), self.tx, plan.epoch, subject)
+        managed.side = self
+        if wish.scope == "private":
+            managed.payload_key = PayloadKey.fresh()
+            wraps = {mine.hash: member.wrap for mine, member in zip(members, enrolled, strict=True)}
+            self._keys = managed.wrapped_keys(wraps)
+        coordinator.manage(managed)
+        return managed
+
+    @property
+    def _at(self) -> Managed:
+        assert self._managed is not None  # noqa: S101  for the type checker: `begin` comes first
+        return self._managed
+
+    def opened(self, effect: told.Opened) -> None:
+        self.members = effect.members
+        if not self._opened.done():
+            self._opened.set_result(None)
+
+    def census_failed(self, effect: told.CensusFailed) -> None:
+        replies = tuple(Offer(join.pseudonym, join.name, join.offer) for join in effect.replies)
+        if not self._opened.done():
+            self._opened.set_exception(
+                CensusFailed(
+                    f"no transaction of {self._wish.kind.name} began: {effect.reason}",
+                    tx=self.tx,
+                    replies=replies,
+                    hint="are subscribers with a `join` for it running? `replies` holds the offers that came",
+                )
+            )
+
+    # Work
+
+    def _require_open(self) -> None:
+        if not self._at.machine.open:
+            outcome = self._at.machine.outcome
+            raise TransactionClosed(
+                f"the work of {self.tx} is over" + (f": {outcome}" if outcome else ""),
+                tx=self.tx,
+                hint="publish and enlist before commit(), and before an event with last=True",
+            )
+
+    async def announce(self, event: object, *, last: bool) -> None:
+        kind = event_type(event)
+        self._wish.kind.check_event(kind)
+        catalogue = self._coordinator.context.catalogue
+        if not catalogue.may_publish(kind):
+            await catalogue.require(kind)
+        self._require_open()
+        self._events += 1
+        name = f"{kind.name} {self._events}"
+        self._ready[name] = draft(kind, event)
+        managed = self._at
+        managed.take(told.Publishing(name, kind.name, managed.now, last))
+
+    def publish(self, effect: told.Publish) -> None:
+        event = self._ready.pop(effect.event)
+        try:
+            composed = self._composed(event, effect)
+        except InvalidEvent as error:
+            self._at.take(told.NotStored(effect.event, error.what, self._at.now))
+            return
+        transport = self._coordinator.context.transport
+        answer = transport.append(composed.subject, composed.headers, composed.data, timeout=self._wish.seconds)
+        answer.add_done_callback(lambda answer: self._settle(effect.event, event.kind.stream, answer))
+
+    def _composed(self, event: Draft, effect: told.Publish) -> Composed:
+        context = self._coordinator.context
+        place = Involvement(
+            self.tx,
+            PUBLISHER,
+            effect.number,
+            self._wish.scope,
+            context.layout.manager(self.tx),
+            self._at.epoch,
+            self.deadline,
+            self._wish.group,
+        )
+        publisher, key = context.publisher, self._at.payload_key
+        made = compose(context.layout, event, place, source=publisher.source, time=publisher.now_text(), key=key)
+        if self._keys:
+            made = with_keys(made, self._keys)
+        if effect.prepare is not None:
+            made = with_prepare(made, signed(effect.prepare, self._coordinator.key, manager=True))
+        return made
+
+    def _settle(self, name: str, stream: str, answer: asyncio.Future[Stored]) -> None:
+        now = self._at.now
+        if answer.cancelled():
+            self._at.take(told.NotStored(name, "publishing was cancelled", now))
+        elif (error := answer.exception()) is not None:
+            reason = error.what if isinstance(error, BusError) else str(error)
+            self._at.take(told.NotStored(name, reason, now))
+        else:
+            self._at.stored.setdefault(stream, set()).add(answer.result().sequence)
+            self._at.take(told.Stored(name, now))
+
+    async def enlist(self, resource: Resource[Any]) -> Any:
+        self._require_open()
+        coordinator = self._coordinator
+        coordinator.resources.setdefault(resource.name, resource)
+        await coordinator.journal.enlist(self.tx, self._at.epoch, resource.name)
+        self._at.take(told.Enlisted(resource.name))
+        return await self._own.begin(resource)
+
+    def prepare_own(self) -> None:
+        self._at.spawn(self._prepare())
+
+    async def _prepare(self) -> None:
+        try:
+            await self._own.prepare()
+        except (ResourceError, OSError) as error:
+            self._at.take(told.OwnPrepareFailed(str(error), self._at.now))
+        else:
+            self._at.take(told.OwnPrepared(self._at.now))
+
+    def finish_own(self, outcome: Outcome) -> None:
+        if not self._finishing:
+            self._finishing = True
+            self._at.spawn(self._finish(outcome))
+
+    async def _finish(self, outcome: Outcome) -> None:
+        await self._own.finish(outcome)
+        self._at.take(told.OwnFinished(self._at.now))
+
+    async def decide_last(self, decision: Decision) -> tuple[Decision, str]:
+        return await self._own.decide(decision)
+
+    # The end
+
+    async def commit(self, timeout: float, wait: Wait) -> None:
+        self.asked = True
+        now = self._at.now
+        answer = await self._ask(lambda number: told.CommitRequested(number, timeout, now))
+        match answer:
+            case told.Aborted():
+                raise TransactionAborted(
+                    f"{self.tx} is aborted: {answer.reason}",
+                    tx=self.tx,
+                    reason=answer.reason,
+                    hint="nothing of it has happened; begin another one when the reason is gone",
+                )
+            case told.Unchecked():
+                raise UncheckedTransaction(
+                    f"{self.tx} is not decided after {timeout:g} seconds; it waits for {', '.join(answer.names)}",
+                    tx=self.tx,
+                    waiting_for=answer.names,
+                    hint="commit again to wait longer, or abort",
+                )
+            case told.Committed():
+                pass
+        if wait == "ended":
+            try:
+                async with asyncio.timeout(max(0.0, timeout - (self._at.now - now))):
+                    await asyncio.shield(self._over)
+            except TimeoutError:
+                raise UncheckedTransaction(
+                    f"{self.tx} is committed, and not everybody has finished after {timeout:g} seconds",
+                    tx=self.tx,
+                    waiting_for=self._at.machine.waiting_for(),
+                    hint="they will: `tutti tx show` tells who is missing",
+                ) from None
+
+    async def abort(self, reason: str) -> Outcome:
+        """What stands."""
+        self.asked = True
+        now = self._at.now
+        answer = await self._ask(lambda number: told.AbortRequested(number, reason, now))
+        return "commit" if isinstance(answer, told.Committed) else "abort"
+
+    def _ask(self, request: Callable[[int], told.Input]) -> asyncio.Future[told.CommitAnswer]:
+        self._requests += 1
+        answer = self._answers[self._requests] = asyncio.get_running_loop().create_future()
+        self._at.take(request(self._requests))
+        return answer
+
+    def answer(self, effect: told.Answer) -> None:
+        waiting = self._answers.pop(effect.request, None)
+        if waiting is not None and not waiting.done():
+            waiting.set_result(effect.answer)
+
+    def finished(self, outcome: Outcome | None) -> None:
+        if not self._over.done():
+            self._over.set_result(outcome)
+        if not self._opened.done():
+            self._opened.set_exception(CensusFailed(f"{self.tx} did not begin", tx=self.tx))
+
+    def dropped(self) -> None:
+        """The bus is closing: whoever waits is told that a successor goes on."""
+        lost = UncheckedTransaction(
+            f"the bus was closed before {self.tx} was decided",
+            tx=self.tx,
+            waiting_for=("a successor",),
+            hint="whoever shares the journal finishes it; `tutti tx show` tells the outcome",
+        )
+        pending: list[asyncio.Future[Any]] = [self._opened, self._over, *self._answers.values()]
+        for waiting in pending:
+            if not waiting.done():
+                waiting.set_exception(lost)
+                waiting.exception()  # nobody may be waiting

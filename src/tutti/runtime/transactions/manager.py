@@ -1,0 +1,240 @@
+"""Carries out what the machine of one transaction asks for, at its manager.
+
+The effects of the machine fall in two: what concerns the journal and the wire is done here; what concerns the
+publisher's own events and resources is handed to its `PublisherSide`. Every answer is an input again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Protocol, assert_never
+
+from tutti.control.transaction import machine
+from tutti.control.transaction import messages as told
+from tutti.errors import BusError, Delegated, Fenced, InvalidMessage, JournalError
+from tutti.journal import Proposal
+from tutti.model.messages import Ended, Send, Ticked, To, WakeAt
+from tutti.model.status import Span, TransactionStatus, named, spans_of
+from tutti.model.transaction import PUBLISHER, Decision, Outcome
+from tutti.runtime.clock import Timer
+from tutti.runtime.transactions.channel import signed
+from tutti.runtime.transactions.keys import PayloadKey
+
+if TYPE_CHECKING:
+    from tutti.runtime.transactions.coordinator import Coordinator
+
+log = logging.getLogger("tutti.transactions")
+
+
+class PublisherSide(Protocol):
+    """Who began the transaction, or who finishes for it. None of the calls may raise; answers go to `Managed.take`."""
+
+    def opened(self, effect: told.Opened) -> None: ...
+    def census_failed(self, effect: told.CensusFailed) -> None: ...
+    def publish(self, effect: told.Publish) -> None: ...
+    def prepare_own(self) -> None: ...
+    def finish_own(self, outcome: Outcome) -> None: ...
+    def answer(self, effect: told.Answer) -> None: ...
+    def finished(self, outcome: Outcome | None) -> None:
+        """Every branch has ended, or (None) there is nothing more to wait for here: a successor has taken over."""
+
+    def dropped(self) -> None:
+        """This process stops looking after it."""
+
+    async def decide_last(self, decision: Decision) -> tuple[Decision, str]:
+        """With a last resource: let it decide. The decision, and the resource that it was read from ("": none)."""
+
+
+class Managed:
+    """One transaction. `stored`: the places of its events, as far as this process knows."""
+
+    def __init__(
+        self, coordinator: Coordinator, transaction: machine.Transaction, tx: str, epoch: int, members_subject: str
+    ) -> None:
+        self._coordinator = coordinator
+        self._machine = transaction
+        self.tx = tx
+        self.epoch = epoch
+        self._members_subject = members_subject
+        self.side: PublisherSide | None = None
+        self.payload_key: PayloadKey | None = None
+        self.wraps: Mapping[str, str] = {}  # of a standing group
+        self.stored: dict[str, set[int]] = {}
+        self.complete = True  # `stored` holds all: no other process published in it
+        self._timer: Timer | None = None
+        self._closing = 1
+        self.since = coordinator.clock.monotonic()
+
+    # What others ask
+
+    @property
+    def machine(self) -> machine.Transaction:
+        return self._machine
+
+    @property
+    def now(self) -> float:
+        return self._coordinator.clock.wall()
+
+    def take(self, given: told.Input) -> None:
+        for effect in self._machine.step(given):
+            self._carry_out(effect)
+
+    # Effects
+
+    def _carry_out(self, effect: told.Effect) -> None:
+        side = self.side
+        assert side is not None  # noqa: S101  for the type checker: it is set before the first input
+        match effect:
+            case Send():
+                self._send(effect)
+            case WakeAt():
+                self._wake_at(effect.time)
+            case told.Register():
+                self.spawn(self._register(effect))
+            case told.DecideInJournal():
+                self.spawn(self._decide(effect.decision))
+            case told.QueueStatus():
+                self.spawn(self._queue_work_ended())
+            case told.RecordEnded():
+                state: Any = "heuristic" if effect.heuristic else "ended"
+                self._coordinator.ended(Ended(self.tx, effect.member, effect.outcome, state))
+            case told.Finished():
+                self._finish(effect.outcome)
+            case told.Opened():
+                side.opened(effect)
+            case told.CensusFailed():
+                side.census_failed(effect)
+                self._end(None)
+            case told.Publish():
+                side.publish(effect)
+            case told.PrepareOwn():
+                side.prepare_own()
+            case told.FinishOwn():
+                side.finish_own(effect.outcome)
+            case told.Answer():
+                side.answer(effect)
+            case _:
+                assert_never(effect)
+
+    def _send(self, effect: Send) -> None:
+        layout = self._coordinator.layout
+        match effect.to:
+            case To.CANDIDATES:
+                subject = layout.invitations(self._members_subject.split(".")[-2])
+            case To.MEMBERS:
+                subject = self._members_subject
+            case To.INBOX:
+                subject = effect.inbox
+            case To.MANAGER | To.RECOVERY:
+                return  # only members say that
+            case _:
+                assert_never(effect.to)
+        self._coordinator.channel.emit(subject, signed(effect.message, self._coordinator.key, manager=True))
+
+    def _wake_at(self, time: float | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if time is not None:
+            clock = self._coordinator.clock
+            self._timer = clock.call_at(clock.monotonic() + max(0.0, time - clock.wall()), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.take(Ticked(self.now))
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        self._coordinator.spawn(work)
+
+    def report(self, trouble: str) -> None:
+        self._coordinator.context.report(trouble)
+
+    # The journal
+
+    async def _register(self, effect: told.Register) -> None:
+        try:
+            await self._coordinator.journal.register(effect.record)
+        except Fenced:
+            self.take(told.Fenced(self.now))
+        except JournalError as error:
+            self.take(told.JournalFailed(error.what, self.now))
+        else:
+            self.take(told.Registered(self.now, self.wrapped_keys(effect.wraps)))
+
+    def wrapped_keys(self, wraps: Mapping[str, str]) -> dict[str, bytes]:
+        key = self.payload_key
+        return {} if key is None else {member: key.wrapped_for(wrap) for member, wrap in wraps.items() if wrap}
+
+    async def _decide(self, proposed: Decision) -> None:
+        journal, read_from = self._coordinator.journal, ""
+        assert self.side is not None  # noqa: S101  as above
+        try:
+            decision, read_from = await self.side.decide_last(proposed)
+            proposal = Proposal(
+                tx=self.tx,
+                outcome=decision.outcome,
+                epoch=self.epoch,
+                branch=decision.branch,
+                reason=decision.reason,
+                excluded=decision.excluded,
+                status=await self._status(decision),
+                read_from=read_from,
+            )
+            stands = await journal.decide(proposal)
+        except Fenced:
+            self.take(told.Fenced(self.now))
+        except Delegated as error:
+            self.take(told.JournalFailed(error.what, self.now))
+        except JournalError as error:
+            self.take(told.JournalFailed(error.what, self.now))
+        else:
+            self.take(told.JournalDecided(stands, self.now))
+            self._coordinator.relay()
+
+    async def _status(self, decision: Decision) -> TransactionStatus | None:
+        """None if the log cannot be read now: the recovery announces it later, from the log."""
+        word: Any = "committed" if decision.outcome == "commit" else "aborted"
+        try:
+            spans = await self._spans()
+            manifests = await self._coordinator.publish_manifests(self.tx, spans)
+        except (BusError, InvalidMessage, TimeoutError) as error:
+            log.info("%s: its status is announced later: %s", self.tx, error)
+            return None
+        return TransactionStatus(self.tx, word, named(spans, manifests), self._closing, decision.reason[:500])
+
+    async def _spans(self) -> tuple[Span, ...]:
+        prepare = self._machine.prepare
+        alone = prepare is not None and not (set(prepare.counts) - {PUBLISHER})
+        if self.complete and alone:
+            return spans_of(self.stored)
+        return spans_of(await self._coordinator.events_of(self.tx))
+
+    async def _queue_work_ended(self) -> None:
+        try:
+            spans = spans_of(await self._coordinator.events_of(self.tx))
+            manifests = await self._coordinator.publish_manifests(self.tx, spans)
+            status = TransactionStatus(self.tx, "work_ended", named(spans, manifests), self._closing)
+            await self._coordinator.journal.queue_status(status, self.epoch)
+        except (BusError, JournalError, TimeoutError) as error:
+            log.warning("%s: work_ended is not announced: %s", self.tx, error)
+        else:
+            self._coordinator.relay()
+
+    # The end
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._coordinator.finished(self.tx, self.epoch)
+        self._end(outcome)
+
+    def _end(self, outcome: Outcome | None) -> None:
+        self._wake_at(None)
+        self._coordinator.forget(self.tx)
+        if self.side is not None:
+            self.side.finished(outcome)
+
+    def drop(self) -> None:
+        """The process stops: nothing more is done here; a successor finishes."""
+        self._wake_at(None)
+        if self.side is not None:
+            self.side.dropped()
