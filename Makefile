@@ -3,7 +3,7 @@
 #   make setup PYTHON=/usr/bin/python3.12      another Python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench chaos simulate docs-test constraints clean
+.PHONY: help setup run test check format bench chaos simulate docs-test diagrams constraints clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -42,6 +42,9 @@ simulate: setup  ## the transaction protocol under seeded faults, 2,000 scenario
 
 docs-test: setup  ## run the code in the documentation
 	@$(PY) -m pytest tests/docs $(ARGS)
+
+diagrams: setup  ## draw the machines anew from their transition tables, into docs/diagrams
+	@$(PY) -m tools.diagrams
 
 constraints: setup  ## take the newest versions that pyproject.toml allows
 	@PYTHON="$(PYTHON)" tools/constraints
