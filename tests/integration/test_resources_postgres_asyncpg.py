@@ -13,6 +13,7 @@ from tests.integration.postgres_adapters import ADAPTERS, Database, branch, data
 from tutti.errors import CannotPrepare, OutcomeNotYours
 from tutti.resources.embedded_postgres import EmbeddedPostgres
 from tutti.resources.postgres import lent
+from tutti.resources.postgres.asyncpg import AsyncpgResource
 from tutti.resources.postgres.options import PostgresOptions
 from tutti.resources.postgres.resource import PostgresResource
 
@@ -40,6 +41,15 @@ async def test_the_user_has_asyncpgs_own_connection(resource: PostgresResource[A
     assert isinstance(work.connection, asyncpg.Connection)
     assert await work.connection.fetchval("select $1::int + 1", 41) == 42
     await work.rollback()
+
+
+async def test_it_starts_when_it_is_first_used(url: str) -> None:
+    """Subscribers are declared where no event loop runs, and `tutti run` serves them."""
+    calendar = AsyncpgResource("calendar", url, PostgresOptions(connections=2))
+    works = await asyncio.gather(*(calendar.begin(branch(number)) for number in (1, 2)))
+    assert [await work.connection.fetchval("select 42") for work in works] == [42, 42]
+    await asyncio.gather(*(work.rollback() for work in works))
+    await calendar.close()
 
 
 async def test_nested_transactions_are_savepoints(db: Database, resource: PostgresResource[Any]) -> None:

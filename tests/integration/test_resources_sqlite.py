@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from tutti.errors import CannotPrepare, DeclarationError, NoSuchBranch, OutcomeNotYours, ResourceBusy, ResourceUnfit
+from tutti.errors import (
+    CannotPrepare,
+    DeclarationError,
+    InvariantViolated,
+    NoSuchBranch,
+    OutcomeNotYours,
+    ResourceBusy,
+    ResourceUnfit,
+)
 from tutti.resources.gid import BranchId
 from tutti.resources.port import Admission
 from tutti.resources.sqlite import SqliteResource
@@ -123,6 +131,14 @@ async def test_places_that_keep_nothing_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ResourceUnfit, match="unable to open"):
         await nowhere.start()
     await nowhere.close()
+
+
+async def test_it_starts_when_it_is_first_used_and_not_again_after_it_was_closed(tmp_path: Path) -> None:
+    calendar = SqliteResource("calendar", tmp_path / "calendar.db")
+    assert (await calendar.preflight()).version
+    await calendar.close()
+    with pytest.raises(InvariantViolated, match="closed"):
+        await calendar.preflight()
 
 
 DYING = """

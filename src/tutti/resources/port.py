@@ -113,7 +113,8 @@ class Work(Protocol[ConnectionT_co]):
 
 
 class Resource(Protocol[ConnectionT_co]):
-    """Everything Tutti asks of a database. `start` before use, `close` after."""
+    """Everything Tutti asks of a database. `close` it after use. It starts when it is first used; whoever wants to know
+    at once whether it can be reached starts it before."""
 
     @property
     def name(self) -> str: ...

@@ -107,12 +107,15 @@ class SqliteResource:
         self._turn = asyncio.Lock()
         self._work: SqliteWork | None = None
         self._thread: ThreadPoolExecutor | None = None
+        self._closed = False
         self._writer: sqlite3.Connection | None = None
         self._reader: sqlite3.Connection | None = None
         self._ours = False  # read by the authorizer, in the thread
 
     async def start(self) -> None:
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix=f"tutti-{self.name}")
+        if self._thread is not None:
+            return
+        self._thread, self._closed = ThreadPoolExecutor(1, thread_name_prefix=f"tutti-{self.name}"), False
         await self.in_thread(self._open, "open")
 
     def _open(self) -> None:
@@ -133,6 +136,7 @@ class SqliteResource:
         return sqlite3.SQLITE_DENY if action == sqlite3.SQLITE_TRANSACTION and not self._ours else sqlite3.SQLITE_OK
 
     async def close(self) -> None:
+        self._closed = True
         if self._thread is None:
             return
         if self._work is not None:
@@ -256,7 +260,9 @@ class SqliteResource:
         return await self.in_thread(call, "read")
 
     async def in_thread(self, call: Callable[[], Result], what: str) -> Result:
-        invariant(self._thread, "the resource was not started, or is closed")
+        if self._thread is None and not self._closed:
+            await self.start()
+        invariant(self._thread, "the resource is closed")
         try:
             return await asyncio.get_running_loop().run_in_executor(self._thread, call)
         except sqlite3.Error as error:

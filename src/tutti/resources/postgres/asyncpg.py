@@ -9,6 +9,7 @@ vote = await work.prepare()
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -147,18 +148,25 @@ class AsyncpgDriver:
         self._settings.setdefault("timeout", options.connect_timeout)
         self._pool: Any = None
         self._spare: Any = None
+        self._opening = asyncio.Lock()
         self._lendings: dict[int, _Lending] = {}  # by the id of what was lent
 
     async def start(self) -> None:
-        self._pool = await asyncpg.create_pool(min_size=1, max_size=self._options.connections, **self._settings)
-        self._spare = await asyncpg.create_pool(min_size=0, max_size=self._options.spare_connections, **self._settings)
+        async with self._opening:
+            if self._pool is None:
+                options, settings = self._options, self._settings
+                self._spare = await asyncpg.create_pool(min_size=0, max_size=options.spare_connections, **settings)
+                self._pool = await asyncpg.create_pool(min_size=1, max_size=options.connections, **settings)
 
     async def close(self) -> None:
-        for pool in (self._pool, self._spare):
+        pools, self._pool, self._spare = (self._pool, self._spare), None, None
+        for pool in pools:
             if pool is not None:
                 await pool.close()
 
     async def acquire(self, *, urgent: bool) -> asyncpg.Connection:
+        if self._pool is None:
+            await self.start()
         pool = self._pool
         if urgent and pool.get_idle_size() == 0 and pool.get_size() >= pool.get_max_size():
             pool = self._spare
