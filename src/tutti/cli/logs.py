@@ -32,7 +32,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, object] = {
-            "time": _moment(record),
+            "time": _moment(record, "microseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": record.getMessage(),
@@ -61,6 +61,6 @@ def extras(record: logging.LogRecord) -> dict[str, object]:
     return {name: value for name, value in vars(record).items() if name not in _USUAL and value not in ("", None)}
 
 
-def _moment(record: logging.LogRecord) -> str:
+def _moment(record: logging.LogRecord, precision: str = "milliseconds") -> str:
     moment = datetime.fromtimestamp(record.created, UTC)
-    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return moment.isoformat(timespec=precision).replace("+00:00", "Z")

@@ -170,9 +170,11 @@ class Inquiry(_Message, frozen=True):
 
 class Relay(_Message, frozen=True):
     """What the manager signed, verbatim: encoded envelopes. The driver opens each and hands on what it finds, as if it
-    had come from the manager; what is not signed by the manager it throws away."""
+    had come from the manager; what is not signed by the manager it throws away. `member`: who passes it on, as it says
+    itself; it stands in logs, and nothing is decided by it."""
 
     envelopes: tuple[bytes, ...]
+    member: str = ""
 
 
 class Standing(_Message, frozen=True):
@@ -235,12 +237,14 @@ def decode(body: bytes) -> Message:
 
 class Received(msgspec.Struct, frozen=True):
     """An input: a message, and who signed it (MANAGER, a public key, or NOBODY), as the driver verified. `verbatim` is
-    the encoded envelope, kept where it may have to be passed on."""
+    the encoded envelope, kept where it may have to be passed on; `relayed_by` is the peer that passed it on to us, by
+    its own word."""
 
     message: Message
     signer: str
     now: float
     verbatim: bytes = b""
+    relayed_by: str = ""
 
 
 class To(StrEnum):

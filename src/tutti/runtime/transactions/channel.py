@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from typing import Final
 
 import msgspec
 
@@ -29,6 +30,8 @@ from tutti.runtime.clock import Clock
 from tutti.runtime.transactions.keys import SigningKey, is_signed
 
 log = logging.getLogger("tutti.transactions")
+
+UNNAMED: Final = "unnamed"  # a peer that does not say who it is
 
 _packets: msgspec.msgpack.Decoder[list[bytes]] = msgspec.msgpack.Decoder(list[bytes])
 _encode = msgspec.msgpack.Encoder().encode
@@ -90,18 +93,19 @@ class Channel:
             return []
         if isinstance(message, Relay):
             # One level: what the manager signed is no relay, and only that is passed on.
-            inner = [given for relayed in message.envelopes for given in self._relayed(relayed)]
+            inner = [given for relayed in message.envelopes for given in self._relayed(relayed, message.member)]
             return [given for given in inner if given.signer == MANAGER and given.message.tx == message.tx]
         return [Received(message, self._signer(envelope, message), self._clock.wall(), encoded)]
 
-    def _relayed(self, encoded: bytes) -> list[Received]:
+    def _relayed(self, encoded: bytes, member: str) -> list[Received]:
         try:
             envelope = decode_envelope(encoded)
             message = decode(envelope.body)
         except InvalidMessage as error:
             self._pass_over(error)
             return []
-        return [Received(message, self._signer(envelope, message), self._clock.wall(), encoded)]
+        signer = self._signer(envelope, message)
+        return [Received(message, signer, self._clock.wall(), encoded, member or UNNAMED)]
 
     def _signer(self, envelope: Envelope, message: Message) -> str:
         if not envelope.signature:

@@ -270,7 +270,8 @@ class Coordinator:
     async def _take_over(self, entry: Entry) -> None:
         record = entry.record
         epoch = await self.journal.take_over(record.tx, expected=record.epoch, manager=self.manager)
-        log.warning("%s: its manager is gone, and this one takes over (epoch %d)", record.tx, epoch)
+        said = {"tx": record.tx, "step": "succeeded", "role": "manager", "epoch": epoch}
+        log.warning("%s: its manager is gone, and this one takes over (epoch %d)", record.tx, epoch, extra=said)
         run = record.tx.rpartition("-")[0]
         if self.layout.managed(run) not in self._listeners:
             await self._hear(self.layout.managed(run), self._from_members)

@@ -18,6 +18,7 @@ from tutti.model.messages import Ended, Send, Ticked, To, WakeAt
 from tutti.model.status import Span, TransactionStatus, named, spans_of
 from tutti.model.transaction import PUBLISHER, Decision, Outcome
 from tutti.runtime.clock import Timer
+from tutti.runtime.transactions import account
 from tutti.runtime.transactions.channel import signed
 from tutti.runtime.transactions.keys import PayloadKey
 
@@ -77,7 +78,11 @@ class Managed:
         return self._coordinator.clock.wall()
 
     def take(self, given: told.Input) -> None:
-        for effect in self._machine.step(given):
+        effects = self._machine.step(given)
+        if account.wanted():
+            for member, step in account.manager_steps(given, effects):
+                account.write(self.tx, "manager", member, (step,))
+        for effect in effects:
             self._carry_out(effect)
 
     # Effects

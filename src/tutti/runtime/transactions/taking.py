@@ -6,6 +6,8 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, assert_never
 
+import msgspec
+
 from tutti.bus.port import Record, Stored
 from tutti.control.participation import messages as p
 from tutti.control.participation.machine import Participation
@@ -14,10 +16,11 @@ from tutti.journal import LogRow
 from tutti.limits import FETCH_ATTEMPTS_COUNT, FETCH_PAUSE_SECONDS, PARKED_LOOK_SECONDS
 from tutti.model.event import EventType
 from tutti.model.involvement import Involvement
-from tutti.model.messages import MANAGER, Begin, Close, Ended, Prepare, Received, Send, Ticked, To, WakeAt
+from tutti.model.messages import MANAGER, Begin, Close, Ended, Prepare, Received, Relay, Send, Ticked, To, WakeAt
 from tutti.model.transaction import Consumed, ParticipantRecord, Scope, journal_of
 from tutti.runtime.clock import Timer
 from tutti.runtime.publication import Stamp
+from tutti.runtime.transactions import account
 from tutti.runtime.transactions.branch import Bench, Branch
 from tutti.runtime.transactions.channel import signed
 from tutti.runtime.transactions.events import Heard, carried_key, carried_prepare, compose, draft, hear
@@ -77,7 +80,12 @@ class Taking:
     def take(self, given: p.Input) -> None:
         if self._dropped:
             return
-        for effect in self.machine.step(given):
+        was = self.machine.stage
+        effects = self.machine.step(given)
+        if account.wanted():
+            steps = account.member_steps(self.machine, was, given, effects, compensatable=self.part.compensatable)
+            account.write(self.tx, self._site.subscriber, self.machine.member, steps)
+        for effect in effects:
             self._carry_out(effect)
 
     def receive(self, given: Received) -> None:
@@ -191,7 +199,10 @@ class Taking:
             case To.RECOVERY:
                 channel.emit(layout.recovery(journal_of(self.tx)), signed(effect.message, self.key))
             case To.INBOX:
-                channel.emit(effect.inbox, signed(effect.message, self.key))
+                answer = effect.message
+                if isinstance(answer, Relay):
+                    answer = msgspec.structs.replace(answer, member=self.machine.member)
+                channel.emit(effect.inbox, signed(answer, self.key))
             case To.CANDIDATES:
                 pass  # only managers say that
             case _:
