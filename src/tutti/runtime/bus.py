@@ -14,7 +14,6 @@ from collections.abc import (
     Callable,
     Iterable,
     Mapping,
-    Sequence,
 )
 from datetime import datetime
 from types import TracebackType
@@ -38,13 +37,11 @@ from tutti.model.policy import Policy
 from tutti.model.subjects import Layout, checked_name
 from tutti.model.transaction import CensusRule, Scope
 from tutti.model.txtype import transaction_type
-from tutti.runtime.admission import Item
 from tutti.runtime.catalogue import Catalogue, Stream
 from tutti.runtime.clock import Clock, SystemClock
-from tutti.runtime.context import Context
+from tutti.runtime.context import Context, Witness
 from tutti.runtime.dead import DeadLetters
 from tutti.runtime.delivery import Delivery
-from tutti.runtime.execution import Failure
 from tutti.runtime.metrics import Metrics
 from tutti.runtime.publication import Options, Published
 from tutti.runtime.publisher import FAILURE_HEADER, Publisher, checked_queue
@@ -89,7 +86,7 @@ class Bus:
         open_coordinator: OpenCoordinator | None = None,
         open_log: OpenLog | None = None,
         alone: bool = False,
-        witness: Callable[[str, str, Sequence[Item], Failure | None], None] | None = None,
+        witness: Witness | None = None,
     ) -> None:
         self._open_transport = open_transport
         self._layout = Layout(checked_name(namespace, "namespace"))

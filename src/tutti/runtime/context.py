@@ -26,6 +26,10 @@ class ReadableLog(Protocol):
     async def reader(self, stream: str, subjects: Sequence[str], start: Start) -> Reader: ...
 
 
+# Sees every call of a handler: its subscriber and name, with which events, which attempt, why it failed (or nothing).
+Witness = Callable[[str, str, list[Any], int, str], None]
+
+
 class Context(msgspec.Struct, frozen=True):
     transport: Transport
     layout: Layout
@@ -41,4 +45,9 @@ class Context(msgspec.Struct, frozen=True):
     alone: bool = (
         False  # no other process can be on this bus: every partition is ours, and there is nobody to lease from
     )
-    witness: Callable[[str, str, Sequence[Item], Failure | None], None] | None = None  # sees every call of a handler
+    witness: Witness | None = None
+
+    def tell_witness(self, subscriber: str, name: str, items: Sequence[Item], failure: Failure | None) -> None:
+        if self.witness is not None and items:
+            reason = failure.reason if failure is not None else ""
+            self.witness(subscriber, name, [item.event for item in items], items[0].delivery.attempt, reason)

@@ -354,7 +354,7 @@ class Feed:
             now = monotonic()
             self._took.observe(now - started)
             if self._context.witness is not None:
-                self._context.witness(self._subscriber, self.subscription.name, items, failure)
+                self._context.tell_witness(self._subscriber, self.subscription.name, items, failure)
             if failure is not None:
                 self._fail(run, items, failure, now)
             elif (following := self._succeed(run, items, now)) is not None:

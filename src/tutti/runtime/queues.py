@@ -88,7 +88,7 @@ class QueueHandler:
         attempt = max(item.delivery.attempt for item in items)
         failure = await self._call(items)
         if self._context.witness is not None:
-            self._context.witness(self._subscriber, self.subscription.name, items, failure)
+            self._context.tell_witness(self._subscriber, self.subscription.name, items, failure)
         if failure is None:
             self._handled.value += len(items)
             return None

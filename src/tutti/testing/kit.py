@@ -13,27 +13,29 @@ Nothing sleeps: pauses between attempts and waits for batches pass at once, beca
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
 
 import msgspec
 
 from tutti.bus.memory import MemoryCluster, MemoryTransport
 from tutti.bus.port import Transport
 from tutti.model.subjects import Layout
-from tutti.runtime.admission import Item
 from tutti.runtime.bus import Bus
 from tutti.runtime.dead import DeadLetter
-from tutti.runtime.execution import Failure
 from tutti.runtime.queues import Message
 from tutti.runtime.subscriber import Handler
+from tutti.runtime.transactions.opening import coordinator_opener
 from tutti.testing.clock import ManualClock
 
 SETTLE_SECONDS = 10.0  # of real time, for handlers that really take time
+_STUCK_LOOKS: Final = 100  # a transaction that stands still for so many milliseconds waits for the clock
 
 
 class Call(msgspec.Struct, frozen=True):
-    """One call of a handler: with which events, which attempt, and why it failed (empty: it returned)."""
+    """One call of a handler, or of a compensator: with which events, which attempt, and why it failed (empty: it
+    returned)."""
 
     subscriber: str
     subscription: str
@@ -50,23 +52,35 @@ class BusKit(Bus):
         self.cluster = MemoryCluster(clock=self.clock)
         self.calls: list[Call] = []
         super().__init__(
-            self._open, name=name, namespace=namespace, clock=self.clock, alone=True, witness=self._remember
+            self._open,
+            name=name,
+            namespace=namespace,
+            clock=self.clock,
+            alone=True,
+            witness=self._remember,
+            open_coordinator=coordinator_opener(None, Path(), ()),
         )
 
     async def settle(self) -> None:
-        """Wait until every published event was handled or dead-lettered by every subscriber served here."""
+        """Wait until every published event was handled or dead-lettered by every subscriber served here, and every
+        transaction has ended, or is still being worked on in its block."""
         async with asyncio.timeout(SETTLE_SECONDS) as limit:
-            quiet = 0
+            quiet = stuck = 0
             while quiet < 3:  # a handler may have published: look again after everybody had a turn
                 await _turns()
                 if self._busy():
                     await asyncio.sleep(0.001)  # a handler takes real time
                     quiet = 0
-                elif all(service.idle() for service in self.services) and self.cluster.idle():
+                elif stuck < _STUCK_LOOKS and self._transacting():
+                    await asyncio.sleep(0.001)  # the journal does: its database is a real one
+                    quiet, stuck = 0, stuck + 1
+                elif (
+                    not self._transacting() and all(service.idle() for service in self.services) and self.cluster.idle()
+                ):
                     quiet += 1
                 elif self.clock.due is not None:
                     self.clock.advance(max(0.0, self.clock.due - self.clock.monotonic()))
-                    quiet = 0
+                    quiet = stuck = 0
         assert not limit.expired()  # noqa: S101 a test kit asserts
 
     async def receive(self, queue: str, *types: type, wait: float | None = None) -> Message | None:
@@ -79,9 +93,9 @@ class BusKit(Bus):
             await asyncio.sleep(0.001)
         return receiving.result()
 
-    def handled(self, handler: Handler[..., Any] | str) -> list[Any]:
-        """The events for which this handler returned, in that order."""
-        name = handler if isinstance(handler, str) else handler.subscription.name
+    def handled(self, handler: Handler[..., Any] | Callable[..., Any] | str) -> list[Any]:
+        """The events for which this handler, or this compensator, returned, in that order."""
+        name = handler.subscription.name if isinstance(handler, Handler) else getattr(handler, "__name__", handler)
         return [event for call in self.calls if call.subscription == name and not call.failure for event in call.events]
 
     async def letters(self) -> list[DeadLetter]:
@@ -91,16 +105,22 @@ class BusKit(Bus):
     def _busy(self) -> bool:
         return any(service.at_work for service in self.services)
 
+    def _idle(self) -> bool:
+        return not self._transacting() and all(service.idle() for service in self.services) and self.cluster.idle()
+
+    def _transacting(self) -> bool:
+        opening = self._coordinator
+        managing = opening is not None and not (opening.done() and not opening.exception() and opening.result().idle)
+        members = (service.participants for service in self.services)
+        return managing or any(member is not None and not member.idle for member in members)
+
     async def _open(self, layout: Layout) -> Transport:
         transport = MemoryTransport(layout, cluster=self.cluster)
         await transport.start()
         return transport
 
-    def _remember(self, subscriber: str, subscription: str, items: Sequence[Item], failure: Failure | None) -> None:
-        if items:
-            reason = failure.reason if failure is not None else ""
-            events = [item.event for item in items]
-            self.calls.append(Call(subscriber, subscription, events, items[0].delivery.attempt, reason))
+    def _remember(self, subscriber: str, subscription: str, events: list[Any], attempt: int, failure: str) -> None:
+        self.calls.append(Call(subscriber, subscription, events, attempt, failure))
 
 
 async def _turns() -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 import tutti
+from tutti.resources.memory import MemoryResource, MemoryStore
 from tutti.testing import kit
 from tutti.testing.kit import BusKit, Call
 
@@ -179,3 +181,104 @@ async def test_every_kit_is_a_world_of_its_own(bus: BusKit) -> None:
     async with BusKit() as other:
         assert await other.types() == []
     assert len(await bus.types()) == 2
+
+
+# Transactions
+
+
+class Seat(tutti.Event):
+    number: int
+
+
+class Trip(tutti.TxType, events=[Seat]):
+    to: str
+
+
+class Ferry:
+    """A subscriber that takes seats, and gives them back."""
+
+    def __init__(self, *, compensatable: bool, failures: int = 0) -> None:
+        self.failures = failures
+        self.store = MemoryStore()
+        self.seats = MemoryResource("seats", self.store)
+        self.subscriber = ferry = tutti.Subscriber("ferry", resources=[self.seats])
+
+        @ferry.join(Trip, compensatable=compensatable, early_commit=compensatable)
+        async def take_part(invite: tutti.Invite[Trip]) -> bool:
+            return True
+
+        @ferry.on(Seat)
+        async def take(event: Seat, tx: tutti.Branch) -> None:
+            if event.number == 13:
+                raise ValueError("not that one")
+            (await tx.enlist(self.seats)).put(str(event.number), "taken")
+
+        @take.compensate
+        async def give_back(event: Seat, tx: tutti.Branch) -> None:
+            self.failures -= 1
+            if self.failures >= 0:
+                raise ValueError("later")
+            (await tx.enlist(self.seats)).put(str(event.number), "free")
+
+        self.take, self.give_back = take, give_back
+
+
+async def test_a_transaction_has_ended_when_the_bus_has_settled(bus: BusKit) -> None:
+    ferry, watcher, seen = Ferry(compensatable=False), tutti.Subscriber("watcher"), []
+
+    @watcher.on(Seat)
+    async def watch(event: Seat) -> None:
+        seen.append(event)
+
+    await bus.advertise(Seat)
+    async with bus.serve(ferry.subscriber, watcher):
+        async with bus.transaction(Trip("Texel"), scope="public", census=tutti.Census(at_most=1)) as tx:
+            await tx.publish(Seat(1))
+            await bus.settle()
+            assert (bus.handled(ferry.take), seen, ferry.store.data) == ([Seat(1)], [], {})
+        await bus.settle()
+        assert (seen, ferry.store.data) == ([Seat(1)], {"1": "taken"})
+        assert not ferry.store.prepared
+
+
+async def test_a_handler_that_raises_in_a_transaction_is_seen(bus: BusKit) -> None:
+    ferry = Ferry(compensatable=False)
+    await bus.advertise(Seat)
+    async with bus.serve(ferry.subscriber):
+        with pytest.raises(tutti.TransactionAborted, match="not that one"):
+            async with bus.transaction(Trip("Texel"), census=tutti.Census(at_most=1)) as tx:
+                await tx.publish(Seat(13))
+        await bus.settle()
+    assert [call.failure for call in bus.calls] == ["ValueError: not that one"]
+    assert ferry.store.data == {}
+
+
+async def test_compensators_are_seen_and_their_pauses_pass(bus: BusKit) -> None:
+    ferry = Ferry(compensatable=True, failures=3)
+    await bus.advertise(Seat)
+    async with bus.serve(ferry.subscriber):
+        async with bus.transaction(Trip("Texel"), census=tutti.Census(at_most=1)) as tx:
+            await tx.publish(Seat(1))
+            await bus.settle()
+            assert ferry.store.data == {"1": "taken"}
+            await tx.abort("changed my mind")
+        await bus.settle()
+    assert [call.failure for call in bus.calls if call.subscription == "give_back"] == [*["ValueError: later"] * 3, ""]
+    assert bus.handled(ferry.give_back) == [Seat(1)]
+    assert ferry.store.data == {"1": "free"}
+
+
+def kept(folder: Path) -> list[Path]:
+    return list(folder.iterdir())
+
+
+async def test_no_journal_is_left_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ferry = Ferry(compensatable=False)
+    async with BusKit() as bus, bus.serve(ferry.subscriber):
+        await bus.advertise(Seat)
+        async with bus.transaction(Trip("Texel"), census=tutti.Census(at_most=1)) as tx:
+            await tx.publish(Seat(1))
+        await bus.settle()
+        assert kept(tmp_path)
+    assert not kept(tmp_path)

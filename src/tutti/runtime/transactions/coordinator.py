@@ -138,6 +138,12 @@ class Coordinator:
     def forget(self, tx: str) -> None:
         self._managed.pop(tx, None)
 
+    @property
+    def idle(self) -> bool:
+        """Every transaction is its publisher's to go on with, or over, and that is written down and announced."""
+        at_work = any(not managed.machine.open for managed in self._managed.values())
+        return not (at_work or self._ended or self._finished) and self._relay.idle
+
     def heard(self, instance: str) -> float:
         """When this instance was heard last, on the monotonic clock; 0.0: never."""
         return self._beats.get(instance, 0.0)

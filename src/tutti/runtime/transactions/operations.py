@@ -13,10 +13,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tutti.control.participation import messages as p
-from tutti.errors import Fenced, InvalidEvent, JournalError, ResourceError, TuttiError
+from tutti.errors import Fenced, JournalError, ResourceError, TuttiError
 from tutti.flow.matcher import Seen
 from tutti.journal import LogRow
-from tutti.limits import CLOSE_LOG_ATTEMPTS_COUNT, FINISH_RETRY_SECONDS, REASON_MAX_CHARACTERS
+from tutti.limits import CLOSE_LOG_ATTEMPTS_COUNT, FINISH_RETRY_SECONDS
 from tutti.model import attributes
 from tutti.model.transaction import Consumed, Outcome, ParticipantRecord
 from tutti.resources import BranchId
@@ -24,7 +24,7 @@ from tutti.runtime.publisher import trace
 from tutti.runtime.transactions.bench import HandlerBench
 from tutti.runtime.transactions.events import Heard, opened
 from tutti.runtime.transactions.sessions import Session, restored
-from tutti.runtime.transactions.site import Site
+from tutti.runtime.transactions.site import Site, said
 from tutti.runtime.transactions.undoing import Kept, Undoing, decode_kept, encode_kept
 
 if TYPE_CHECKING:
@@ -186,7 +186,7 @@ class Operations:
             return "the handler was ended"
         error = task.exception()
         if error is not None:
-            return _said(error)
+            return said(error)
         return await bench.failure()
 
     async def _run_handlers(self, event: Consumed, heard: Heard, bench: HandlerBench) -> None:
@@ -200,11 +200,7 @@ class Operations:
             if not matcher.open and matcher.match(Seen(value, heard.envelope.attributes())) is None:
                 continue
             branch = self._taking.branch(bench)
-            try:
-                async with asyncio.timeout(subscription.policy.handler_timeout):
-                    await subscription.function(value, branch)
-            finally:
-                branch.close()
+            await self._site.call(subscription.function, subscription, subscription.name, value, branch)
 
     async def _commit_event(self, handle: p.Handle, session: Session) -> str:
         """Early: at once, before it counts as handled."""
@@ -216,7 +212,7 @@ class Operations:
             self._taking.fenced()
             return "another instance acts for this subscriber now"
         except TuttiError as error:
-            return _said(error)
+            return said(error)
         self._in_log = self._in_log or len(session.names) != 1
         self._taking.last_record = record
         self._taking.committed_early.append(handle.event)
@@ -235,7 +231,7 @@ class Operations:
             for session in self._of_rounds((operation.round,)):
                 await session.prepare()
         except Exception as error:  # noqa: BLE001  whatever a driver raises: what was prepared is rolled back next
-            return p.PrepareFailed(operation.round, _said(error), self._site.now)
+            return p.PrepareFailed(operation.round, said(error), self._site.now)
         return p.Prepared(operation.round, self._site.now)
 
     async def _commit_work(self, operation: p.CommitWork) -> p.Input:
@@ -253,7 +249,7 @@ class Operations:
             self._taking.fenced()
             return p.PrepareFailed(operation.round, "another instance acts for this subscriber now", self._site.now)
         except Exception as error:  # noqa: BLE001  the same: certain that nothing was committed
-            return p.PrepareFailed(operation.round, _said(error), self._site.now)
+            return p.PrepareFailed(operation.round, said(error), self._site.now)
         self._in_log = self._in_log or len(session.names) != 1
         self._taking.last_record = operation.record
         return p.Prepared(operation.round, self._site.now)
@@ -289,7 +285,7 @@ class Operations:
             self._taking.fenced()
             return None
         except JournalError as error:
-            return p.LogFailed(number, _said(error), self._site.now)
+            return p.LogFailed(number, said(error), self._site.now)
         return p.LogWritten(number, self._site.now)
 
     async def _close_log(self, record: ParticipantRecord) -> None:
@@ -344,7 +340,7 @@ class Operations:
                 else:
                     await session.roll_back()
         except Exception as error:  # noqa: BLE001  whatever a driver raises: the machine asks for it again
-            return p.FinishFailed(outcome, _said(error), self._site.now)
+            return p.FinishFailed(outcome, said(error), self._site.now)
         return p.ResourcesFinished(outcome, self._site.now)
 
     async def _compensate(self, operation: p.RunCompensator) -> p.Input:
@@ -357,7 +353,7 @@ class Operations:
             raise
         except BaseException as error:  # noqa: BLE001  whatever a compensator raises is its failure
             log.warning("%s: %s: compensation failed: %s", self._site.subscriber, self._taking.tx, error)
-            return p.CompensationFailed(operation.event, _said(error), self._site.now)
+            return p.CompensationFailed(operation.event, said(error), self._site.now)
         return p.Compensated(operation.event, self._site.now)
 
     async def _secure_row(self) -> None:
@@ -366,9 +362,3 @@ class Operations:
         if not self._in_log and record is not None:
             await self._site.log.write(self._row(record))
             self._in_log = True
-
-
-def _said(error: BaseException) -> str:
-    if isinstance(error, InvalidEvent | TuttiError):
-        return error.what[:REASON_MAX_CHARACTERS]
-    return f"{type(error).__name__}: {error}"[:REASON_MAX_CHARACTERS]

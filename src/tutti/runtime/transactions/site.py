@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from tutti.errors import TuttiError
 from tutti.flow.matcher import Matcher
 from tutti.journal import ParticipantLog
+from tutti.limits import REASON_MAX_CHARACTERS
 from tutti.model.event import CloudEvent
 from tutti.runtime.context import Context
 from tutti.runtime.subscriber import Subscription
+from tutti.runtime.transactions.branch import Branch
 from tutti.runtime.transactions.joining import Parts
 
 
@@ -35,3 +42,27 @@ class Site:
             python = None if untyped else subscription.type.python
             found = self._matchers[subscription.name] = Matcher(subscription.filter, subscription.match, python)
         return found
+
+    async def call(
+        self, function: Callable[..., Any], subscription: Subscription, name: str, value: Any, branch: Branch
+    ) -> None:
+        """A handler, or its compensator, within the handler's time. The branch is over afterwards."""
+        failure = "it was ended"
+        try:
+            async with asyncio.timeout(subscription.policy.handler_timeout):
+                await function(value, branch)
+            failure = ""
+        except Exception as error:
+            failure = said(error)
+            raise
+        finally:
+            branch.close()
+            if self.context.witness is not None:
+                self.context.witness(self.subscriber, name, [value], 1, failure)
+
+
+def said(error: BaseException) -> str:
+    """Why something failed, as votes and reports say it."""
+    if isinstance(error, TuttiError):
+        return error.what[:REASON_MAX_CHARACTERS]
+    return f"{type(error).__name__}: {error}"[:REASON_MAX_CHARACTERS]

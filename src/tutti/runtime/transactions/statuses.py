@@ -86,6 +86,11 @@ class StatusRelay:
         """A status was queued: send it soon. Many calls are one."""
         self._wanted.set()
 
+    @property
+    def idle(self) -> bool:
+        """What was queued is sent, or its next try is a matter of time."""
+        return not self._wanted.is_set() and not self._sending.locked()
+
     async def close(self) -> None:
         """Tries once more for a moment; what is left then is sent by others, or after the next start."""
         if self._task is None:

@@ -236,9 +236,5 @@ class Undoing:
             matcher = self._site.matcher(subscription)
             if not matcher.open and matcher.match(Seen(value, heard.envelope.attributes())) is None:
                 continue
-            branch = self._taking.branch(bench)
-            try:
-                async with asyncio.timeout(subscription.policy.handler_timeout):
-                    await compensator(value, branch)
-            finally:
-                branch.close()
+            name = getattr(compensator, "__name__", f"compensator of {subscription.name}")
+            await self._site.call(compensator, subscription, name, value, self._taking.branch(bench))
