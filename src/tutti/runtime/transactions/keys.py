@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import secrets
 import stat
 from pathlib import Path
 from typing import Final
@@ -119,8 +120,8 @@ def keep_journal_key(path: Path) -> SigningKey:
         return read_journal_key(path)
     except FileNotFoundError:
         pass
-    fresh = path.with_suffix(f".{os.getpid()}.new")
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    fresh = path.with_suffix(f".{secrets.token_hex(8)}.new")  # threads of one process come at once too
+    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     with os.fdopen(descriptor, "w") as file:
         file.write(_text(SigningKey.fresh().seed) + "\n")
         file.flush()
