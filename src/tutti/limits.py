@@ -174,6 +174,17 @@ STATUS_CLOSE_SECONDS: Final = 2.0  # a relay that stops tries so long to send th
 STATUS_BACK_STEPS_COUNT: Final = 64  # statuses of one transaction that are looked at: closings come singly
 COMMITTED_FETCH_MAX_COUNT: Final = 64  # events of a status fetched one by one, at once; more are read by a cursor
 
+# A manager in another process than the publisher
+CONVERSATION_BEAT_SECONDS: Final = 0.5  # something is said at least so often, for the other side counts silence
+CONVERSATION_REPEAT_SECONDS: Final = 0.1  # before what was not confirmed is said again; doubled each time
+CONVERSATION_REPEAT_MAX_SECONDS: Final = 1.0
+CONVERSATION_LOST_SECONDS: Final = 3.0  # without a word: six beats were missed
+CONVERSATION_PACKET_MAX_COUNT: Final = 256  # items repeated in one packet: far below the largest message
+MANAGER_ASK_SECONDS: Final = 0.3  # before services are asked again to manage a transaction
+MANAGER_ANSWER_SECONDS: Final = 5.0  # for one of them to answer
+MANAGER_UNUSED_SECONDS: Final = 10.0  # a transaction that nobody has begun by then was managed in vain
+MANAGER_GRACE_SECONDS: Final = 2.0  # a service answers a commit by itself when its time is up; then we do
+
 # Taking part
 ENDED_COLLECT_SECONDS: Final = 0.005  # reports of the end are collected so long: many transactions in one packet
 ENDED_PACKET_MAX_COUNT: Final = 256  # reports in one packet: far below the largest message

@@ -78,7 +78,7 @@ LAYERS: Final = (
     ),
     Layer(
         "cli",
-        ("", *_VALUES, "filters", "flow", "bus", "runtime"),
+        ("", *_VALUES, "filters", "flow", "bus", "journal", "resources", "runtime"),
         "the commands; never the test kit, which needs pytest",
     ),
     Layer("", (*_VALUES, "filters", "bus", "runtime"), "`import tutti`: the names that users need, and no more"),

@@ -75,6 +75,13 @@ TESTED_ELSEWHERE: Final[dict[str, tuple[str, str]]] = {
         )
         for name in ("coordinator", "groups", "manager", "opening", "own", "successor", "trust")
     },
+    **dict.fromkeys(
+        (
+            "control/transaction/sides.py",
+            *(f"runtime/transactions/{part}.py" for part in ("hosting", "line", "managing")),
+        ),
+        ("tests/unit/runtime/transactions/test_remote.py", "a service and its publisher, on one wire"),
+    ),
     **{
         f"journal/{name}.py": ("tests/contracts/test_journals.py", "what they promise is the contract of every journal")
         for name in ("deciding", "keeping", "outbox", "port", "records", "rows", "sql", "store")

@@ -57,17 +57,32 @@ def start(arguments: list[str] | None = None) -> int:
 
 
 @command(app, "up")
-async def up(session: Session) -> int | None:
-    """Keep the embedded server running until Ctrl-C.
+async def up(
+    session: Session,
+    *,
+    journal: Annotated[
+        str | None,
+        typer.Option(help="where transactions are decided: a folder, or postgresql://… ($TUTTI_JOURNAL)"),
+    ] = None,
+    resources: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--resource", metavar="MODULE:RESOURCE", help="a database that can be finished here for dead publishers"
+        ),
+    ] = None,
+) -> int | None:
+    """Keep the embedded server running until Ctrl-C, and manage transactions.
 
     Every program that names the same data folder shares one server; it ends with the last of them. This one stays.
+    Publishers that connect with manager="service" have their transactions managed here; what managers elsewhere left
+    behind is finished. With --url it keeps no server and does only that.
 
     [dim]$[/] tutti up
-    [dim]$[/] tutti up --data /var/lib/trading --json
+    [dim]$[/] tutti up --data /var/lib/trading --resource shop.databases:orders --json
     """
-    from tutti.cli.serving import keep_server
+    from tutti.cli.serving import keep_up
 
-    return await keep_server(session)
+    return await keep_up(session, journal=journal, resources=tuple(resources or ()))
 
 
 @command(app, "run")

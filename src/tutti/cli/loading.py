@@ -6,12 +6,14 @@ import importlib
 import os
 import sys
 import traceback
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from types import ModuleType
-from typing import Final
+from typing import Any, Final
 
 from tutti.errors import DeclarationError
 from tutti.model.event import Event, event_type
+from tutti.resources import Resource
 from tutti.runtime.subscriber import Subscriber
 
 
@@ -36,7 +38,20 @@ def load_type(place: str) -> type:
     raise _other(module, path, found, wanted="no event type", hint=_type_candidates(module))
 
 
+def load_resources(places: Sequence[str]) -> list[Resource[Any]]:
+    """`module:resource` → the databases that it names."""
+    found: list[Resource[Any]] = []
+    for place in places:
+        module, path, value = _found(place, _RESOURCE)
+        if not isinstance(value, Resource):
+            hint = "write module:resource, the place of a PostgresResource or another one"
+            raise _other(module, path, value, wanted="no resource", hint=hint)
+        found.append(value)
+    return found
+
+
 _SUBSCRIBER: Final = ("subscriber", "desk:desk")
+_RESOURCE: Final = ("resource", "shop:orders")
 _TYPE: Final = ("type", "desk:TradeDone")
 
 

@@ -13,7 +13,7 @@ import inspect
 import os
 import traceback
 import typing
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Concatenate, Final, ParamSpec, assert_never
 
@@ -24,6 +24,7 @@ from tutti.bus.nats import NatsOptions
 from tutti.cli import INTERRUPTED
 from tutti.cli.output import Output, Problem, Unwritable, output_for
 from tutti.errors import DeclarationError, TuttiError
+from tutti.resources import Resource
 from tutti.runtime.bus import Bus
 from tutti.runtime.connect import connect
 
@@ -171,19 +172,32 @@ class Session:
     def namespace(self) -> str:
         return self.common.namespace or os.environ.get("TUTTI_NAMESPACE") or "tutti"
 
-    def bus(self, *, name: str = "", create: bool = True, **server_options: Any) -> Bus:
+    def bus(
+        self,
+        *,
+        name: str = "",
+        create: bool = True,
+        journal: str | None = None,
+        resources: Sequence[Resource[Any]] = (),
+        **server_options: Any,
+    ) -> Bus:
         """The bus, not yet open. Without `create`, a folder in which there never was a server is an error: a command
         that only looks was probably called in the wrong place."""
         match self.target:
             case AtServers() as servers:
-                return connect(options=servers.nats_options(**server_options), name=name, namespace=self.namespace)
+                options = servers.nats_options(**server_options)
+                return connect(
+                    options=options, name=name, namespace=self.namespace, journal=journal, resources=resources
+                )
             case InFolder(folder):
                 if not create and not (folder / "server").exists():
                     raise TuttiError(
                         f"there is no bus in {folder}",
                         hint="name its folder with --data or TUTTI_DATA, or servers with --url; `tutti up` starts one",
                     )
-                return connect(url="", data=folder, name=name, namespace=self.namespace)
+                return connect(
+                    url="", data=folder, name=name, namespace=self.namespace, journal=journal, resources=resources
+                )
             case unknown:
                 assert_never(unknown)
 

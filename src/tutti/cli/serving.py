@@ -15,11 +15,10 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from tutti.bus.embedded import Embedded
-from tutti.cli.loading import load_all
+from tutti.cli.loading import load_all, load_resources
 from tutti.cli.logs import start_logging
 from tutti.cli.monitoring import Answer, Monitor, Page
 from tutti.cli.options import AtServers, Session
-from tutti.errors import DeclarationError
 from tutti.limits import STOP_GRACE_SECONDS
 from tutti.runtime.bus import Bus
 from tutti.runtime.service import Service
@@ -34,12 +33,29 @@ class ServerUp(msgspec.Struct, frozen=True):
     folder: str
     version: str
     pid: int
+    journal: str  # its id: this process manages transactions that are decided there
 
     def __rich__(self) -> RenderableType:
         return Text.assemble(
             ("tutti is up", "bold green"),
             f"\n  folder   {self.folder}\n  url      {self.url}\n  server   nats-server {self.version}, pid {self.pid}"
+            f'\n  journal  {self.journal}: transactions of publishers with manager="service" are managed here'
             f"\n  programs that name this folder share it; Ctrl-C ends it when the last of them has left",
+        )
+
+
+class ManagerUp(msgspec.Struct, frozen=True):
+    """Without a server of its own."""
+
+    ready: bool
+    urls: tuple[str, ...]
+    journal: str
+
+    def __rich__(self) -> RenderableType:
+        return Text.assemble(
+            ("tutti is up", "bold green"),
+            f"\n  servers  {', '.join(map(public_url, self.urls))}"
+            f'\n  journal  {self.journal}: transactions of publishers with manager="service" are managed here',
         )
 
 
@@ -80,20 +96,29 @@ class RunSettings(msgspec.Struct, frozen=True, kw_only=True):
     log_level: str = "info"
 
 
-async def keep_server(session: Session) -> int | None:
+async def keep_up(session: Session, *, journal: str | None, resources: tuple[str, ...]) -> int | None:
+    """An embedded server, unless servers run already; and in any case a manager for publishers that have none."""
+    known = load_resources(resources)
     where = session.target
-    if isinstance(where, AtServers):
-        raise DeclarationError(
-            f"tutti up keeps an embedded server; {where.urls[0]} runs without it", hint="name a folder with --data"
-        )
     with stop_signals() as stop:
-        async with await Embedded.acquire(where.folder, keep=True) as server, session.bus(name="tutti-up"):
+        if isinstance(where, AtServers):
+            async with session.bus(name="tutti-up", journal=journal, resources=known) as bus:
+                coordinator = await bus.host()
+                session.output.show(ManagerUp(ready=True, urls=where.urls, journal=coordinator.journal.id))
+                await stop.wait()
+            return None
+        async with (
+            await Embedded.acquire(where.folder, keep=True) as server,
+            session.bus(name="tutti-up", journal=journal, resources=known) as bus,
+        ):
+            coordinator = await bus.host()
             up = ServerUp(
                 ready=True,
                 url=public_url(server.url),
                 folder=str(server.folder),
                 version=server.version,
                 pid=server.pid,
+                journal=coordinator.journal.id,
             )
             session.output.show(up)
             await stop.wait()

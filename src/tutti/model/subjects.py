@@ -243,6 +243,19 @@ class Layout(msgspec.Struct, frozen=True):
         """All that goes to one run of a manager: what its transactions' ids begin with."""
         return f"{self.namespace}.control.manager.{run}.*"
 
+    @property
+    def hosts(self) -> str:
+        """Where publishers ask for a manager that is a service."""
+        return f"{self.namespace}.control.hosts"
+
+    def host(self, tx: str) -> str:
+        """Where the publisher of a transaction talks to its manager, if that is a service."""
+        return f"{self.namespace}.control.host.{tx.rpartition('-')[0]}.{tx}"
+
+    def hosted(self, run: str) -> str:
+        """The same for all transactions of one run of a service."""
+        return f"{self.namespace}.control.host.{run}.*"
+
     def recovery(self, journal: str) -> str:
         return f"{self.namespace}.control.recovery.{journal}"
 

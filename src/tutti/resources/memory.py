@@ -244,11 +244,15 @@ class MemoryResource:
         self.name = name
         self.store = store or MemoryStore()
         self._prefix = prefix
+        self._started = False
         self._works: list[MemoryWork] = []
 
-    async def start(self) -> None: ...
+    async def start(self) -> bool:
+        was, self._started = self._started, True
+        return not was
 
     async def close(self) -> None:
+        self._started = False
         for work in self._works:
             await work.rollback()
         self._works.clear()

@@ -23,7 +23,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from enum import StrEnum
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 
@@ -112,9 +112,10 @@ class Work(Protocol[ConnectionT_co]):
         ...
 
 
+@runtime_checkable
 class Resource(Protocol[ConnectionT_co]):
-    """Everything Tutti asks of a database. `close` it after use. It starts when it is first used; whoever wants to know
-    at once whether it can be reached starts it before."""
+    """Everything Tutti asks of a database. It starts when it is first used; a bus that uses it closes it, unless it was
+    started before. Whoever wants to know at once whether it can be reached starts it, and closes it."""
 
     @property
     def name(self) -> str: ...
@@ -124,8 +125,13 @@ class Resource(Protocol[ConnectionT_co]):
         """Whether works can `prepare`. One that cannot is compensatable, or the last resource."""
         ...
 
-    async def start(self) -> None: ...
-    async def close(self) -> None: ...
+    async def start(self) -> bool:
+        """Before use. False if it was started already: whoever did that closes it."""
+        ...
+
+    async def close(self) -> None:
+        """After use. It may be started again."""
+        ...
 
     async def preflight(self, *, barrier: bool = False) -> Preflight:
         """Raises `ResourceUnfit`, which says what to set, unless the resource can do what it is for. With `barrier` it

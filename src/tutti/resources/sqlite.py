@@ -112,11 +112,12 @@ class SqliteResource:
         self._reader: sqlite3.Connection | None = None
         self._ours = False  # read by the authorizer, in the thread
 
-    async def start(self) -> None:
+    async def start(self) -> bool:
         if self._thread is not None:
-            return
+            return False
         self._thread, self._closed = ThreadPoolExecutor(1, thread_name_prefix=f"tutti-{self.name}"), False
         await self.in_thread(self._open, "open")
+        return True
 
     def _open(self) -> None:
         self._writer, self._reader = self._connect(), self._connect()

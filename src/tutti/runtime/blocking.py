@@ -25,7 +25,7 @@ from tutti.model.advertisement import Advertisement
 from tutti.model.event import Grade
 from tutti.model.transaction import CensusRule, Member, Scope
 from tutti.resources import Resource
-from tutti.runtime.bus import Bus, Health
+from tutti.runtime.bus import Bus, Health, ManagerPlace
 from tutti.runtime.catalogue import Stream
 from tutti.runtime.connect import connect as connect_async
 from tutti.runtime.publication import Published
@@ -289,6 +289,7 @@ def connect(
     options: NatsOptions | None = None,
     journal: str | Path | None = None,
     resources: Sequence[Resource[Any]] = (),
+    manager: ManagerPlace = "here",
 ) -> BlockingBus:
     """As `tutti.connect`, for a `with` block."""
     return BlockingBus(
@@ -302,5 +303,6 @@ def connect(
             options=options,
             journal=journal,
             resources=resources,
+            manager=manager,
         )
     )

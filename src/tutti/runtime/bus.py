@@ -37,12 +37,14 @@ from tutti.model.policy import Policy
 from tutti.model.subjects import Layout, checked_name
 from tutti.model.transaction import CensusRule, Scope
 from tutti.model.txtype import transaction_type
+from tutti.resources import Resource
 from tutti.runtime.catalogue import Catalogue, Stream
 from tutti.runtime.clock import Clock, SystemClock
 from tutti.runtime.context import Context, Witness
 from tutti.runtime.dead import DeadLetters
 from tutti.runtime.delivery import Delivery
 from tutti.runtime.metrics import Metrics
+from tutti.runtime.once import Once
 from tutti.runtime.publication import Options, Published
 from tutti.runtime.publisher import FAILURE_HEADER, Publisher, checked_queue
 from tutti.runtime.queues import Message, receive
@@ -52,7 +54,9 @@ from tutti.runtime.subscriber import StartAt, Subscriber
 from tutti.runtime.transactions.coordinator import Coordinator
 from tutti.runtime.transactions.initiator import Transaction, Wish
 from tutti.runtime.transactions.log import transaction_streams
+from tutti.runtime.transactions.managing import Managers
 from tutti.runtime.transactions.own_log import OpenLog, log_opener
+from tutti.runtime.transactions.remote import RemoteManagers
 
 log = logging.getLogger("tutti")
 
@@ -60,6 +64,7 @@ T = TypeVar("T")
 
 OpenTransport = Callable[[Layout], Awaitable[Transport]]
 OpenCoordinator = Callable[[Context], Awaitable[Coordinator]]
+ManagerPlace = Literal["here", "service"]
 
 
 class Health(msgspec.Struct, frozen=True):
@@ -85,6 +90,7 @@ class Bus:
         clock: Clock | None = None,
         open_coordinator: OpenCoordinator | None = None,
         open_log: OpenLog | None = None,
+        manager: ManagerPlace = "here",
         alone: bool = False,
         witness: Witness | None = None,
     ) -> None:
@@ -95,9 +101,12 @@ class Bus:
         self._timeout = timeout
         self._clock = clock or SystemClock()
         self._open_coordinator = open_coordinator
-        self._coordinator: asyncio.Future[Coordinator] | None = None
-        self._open_log = open_log or log_opener(None)
-        self._own_log: asyncio.Future[ParticipantLog] | None = None
+        self._coordinator = Once(self._begin_coordinator)
+        self._manager_place = manager
+        self._remote = Once(self._open_remote)
+        self._starting = asyncio.Lock()
+        self._started: list[Resource[Any]] = []
+        self._own_log = Once(open_log or log_opener(None))
         self._alone = alone
         self._witness = witness
         self._context: Context | None = None
@@ -165,8 +174,7 @@ class Bus:
             )
         finally:
             context, self._context = self._context, None
-            await self._close_coordinator()
-            await self._close_own_log()
+            await self._close_transactions()
             if self._retention is not None:
                 await self._retention.close()
             await context.transport.close()
@@ -323,35 +331,49 @@ class Bus:
         rule = census if census is not None or group else CensusRule()
         chosen = checked_name(group, "group") if group else ""
         wish = Wish(transaction_type(value), value, scope, float(deadline), rule, chosen, minimum, vital)
-        return Transaction(wish, self.coordinator)
+        return Transaction(wish, self._managers)
 
-    async def coordinator(self) -> Coordinator:
-        """The managers of this process, with their journal; begun when it is first asked for."""
+    async def _managers(self) -> Managers:
+        return await (self._coordinator.get() if self._manager_place == "here" else self._remote.get())
+
+    async def _open_remote(self) -> RemoteManagers:
+        remote = RemoteManagers(self.context)
+        await remote.start()
+        return remote
+
+    async def _begin_coordinator(self) -> Coordinator:
         context = self.context
         if self._open_coordinator is None:
             raise DeclarationError("this bus has no journal", hint="open it with `tutti.connect(journal=…)`")
-        if self._coordinator is None or (self._coordinator.done() and self._coordinator.exception() is not None):
-            opening = self._open_coordinator(context)
-            self._coordinator = asyncio.ensure_future(opening)
-        return await asyncio.shield(self._coordinator)
+        return await self._open_coordinator(context)
 
-    async def _close_coordinator(self) -> None:
-        opening, self._coordinator = self._coordinator, None
-        if opening is not None:
-            with contextlib.suppress(TuttiError):
-                await (await opening).close()
+    async def coordinator(self) -> Coordinator:
+        """The managers of this process, with their journal; begun when it is first asked for."""
+        return await self._coordinator.get()
+
+    async def host(self) -> Coordinator:
+        """Manage transactions of publishers in other processes too, from now on (`tutti up`)."""
+        coordinator = await self.coordinator()
+        await coordinator.host()
+        return coordinator
 
     async def participant_log(self) -> ParticipantLog:
         """Where subscribers of this process write down their votes; opened when it is first asked for."""
-        if self._own_log is None or (self._own_log.done() and self._own_log.exception() is not None):
-            self._own_log = asyncio.ensure_future(self._open_log())
-        return await asyncio.shield(self._own_log)
+        return await self._own_log.get()
 
-    async def _close_own_log(self) -> None:
-        opening, self._own_log = self._own_log, None
-        if opening is not None:
-            with contextlib.suppress(TuttiError):
-                await (await opening).close()
+    async def ready(self, resource: Resource[Any]) -> None:
+        """Started by whoever uses it first; what was started here is closed with the bus."""
+        async with self._starting:
+            if await resource.start():
+                self._started.append(resource)
+
+    async def _close_transactions(self) -> None:
+        for opened in (self._remote, self._coordinator, self._own_log):
+            await opened.close()
+        started, self._started = self._started, []
+        for resource in started:
+            with contextlib.suppress(TuttiError, OSError):
+                await resource.close()
 
     # Subscribe
 

@@ -17,7 +17,7 @@ from tutti.errors import DeclarationError
 from tutti.limits import PUBLISH_TIMEOUT_SECONDS
 from tutti.model.subjects import Layout
 from tutti.resources import Resource
-from tutti.runtime.bus import Bus, OpenTransport
+from tutti.runtime.bus import Bus, ManagerPlace, OpenTransport
 from tutti.runtime.catalogue import Stream
 from tutti.runtime.transactions.opening import coordinator_opener
 from tutti.runtime.transactions.own_log import log_opener
@@ -36,6 +36,7 @@ def connect(
     options: NatsOptions | None = None,
     journal: str | Path | None = None,
     resources: Sequence[Resource[Any]] = (),
+    manager: ManagerPlace = "here",
 ) -> Bus:
     """A bus, to be used as `async with tutti.connect() as bus:`.
 
@@ -50,6 +51,8 @@ def connect(
     journal    where transactions are decided: a folder for SQLite, or postgresql://… for several hosts ($TUTTI_JOURNAL,
                or the data folder). The key that signs for it lies beside it; for PostgreSQL, in the data folder
     resources  what this process can finish for publishers that died
+    manager    of this process's transactions: "here", with the journal; or "service": some `tutti up` on this bus. That
+               notices when this process dies, and no journal is needed here
     """
     space = namespace or os.environ.get("TUTTI_NAMESPACE") or "tutti"
     opener = _opener(url, data, options, name)
@@ -64,6 +67,7 @@ def connect(
         timeout=timeout,
         open_coordinator=coordinator_opener(chosen, folder, resources),
         open_log=log_opener(chosen),
+        manager=manager,
         alone=alone,
     )
 

@@ -109,8 +109,8 @@ class BusKit(Bus):
         return not self._transacting() and all(service.idle() for service in self.services) and self.cluster.idle()
 
     def _transacting(self) -> bool:
-        opening = self._coordinator
-        managing = opening is not None and not (opening.done() and not opening.exception() and opening.result().idle)
+        coordinator = self._coordinator.opened
+        managing = coordinator is not None and not coordinator.idle
         members = (service.participants for service in self.services)
         return managing or any(member is not None and not member.idle for member in members)
 

@@ -13,7 +13,7 @@ from tests.unit.cli.trading import TradeDone
 from tutti.cli import serving
 from tutti.cli.options import Common, Session
 from tutti.cli.output import ConsoleOutput
-from tutti.cli.serving import RunSettings, ServiceUp, Stopped, keep_server, public_url, stop_signals
+from tutti.cli.serving import RunSettings, ServiceUp, Stopped, keep_up, public_url, stop_signals
 from tutti.errors import DeclarationError
 
 
@@ -57,9 +57,9 @@ async def test_a_service_runs_until_it_is_told_to_stop(session: MemorySession) -
     assert await serving_task
 
 
-async def test_up_is_for_folders(session: MemorySession) -> None:
-    with pytest.raises(DeclarationError, match="keeps an embedded server"):
-        await keep_server(Session(Common(url="nats://127.0.0.1:1"), session.answers))
+async def test_up_says_which_resource_is_none(session: MemorySession) -> None:
+    with pytest.raises(DeclarationError, match="no resource"):
+        await keep_up(Session(Common(), session.answers), journal=None, resources=("tutti:Event",))
 
 
 def test_credentials_are_not_shown() -> None:

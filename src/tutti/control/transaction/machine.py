@@ -94,7 +94,7 @@ class Transaction:
 
     def __init__(self, plan: Plan) -> None:
         invariant((plan.census is None) == bool(plan.group), "a transaction has a census, or a group")
-        self._plan = plan
+        self._plan, self.tx, self.deadline = plan, plan.tx, plan.deadline
         self._census: census.Census | None = None
         self._members: tuple[Member, ...] = ()
         self._now = float("-inf")
@@ -133,14 +133,16 @@ class Transaction:
     # Queries
 
     @property
-    def open(self) -> bool:
-        """Whether events may be published, resources enlisted and children begun."""
+    def open(self) -> bool:  # for events, resources and children
         return self.stage is Stage.WORKING
 
     @property
+    def decision(self) -> Decision | None:
+        return self._commitment.decision
+
+    @property
     def outcome(self) -> Outcome | None:
-        decision = self._commitment.decision
-        return decision.outcome if decision is not None else None
+        return self.decision.outcome if self.decision is not None else None
 
     @property
     def prepare(self) -> Prepare | None:
@@ -199,8 +201,8 @@ class Transaction:
             case CommitRequested():
                 self._requests.wait(given.request, given.now + given.timeout)
                 return self._want()
-            case AbortRequested():
-                self._requests.wait(given.request, None)
+            case AbortRequested(request=request):
+                self._requests.wait(request, None)
                 return self._revoke(given.reason)
             case PublisherLost():
                 return self._revoke("the publisher is lost")
@@ -234,9 +236,9 @@ class Transaction:
 
     def _receive(self, given: Received) -> list[Effect]:
         message: Message = given.message
-        if message.tx != self._plan.tx:
-            return []
         match message:
+            case _ if message.tx != self.tx:
+                return []
             case Join():
                 return self._invite(given)
             case Tally() | Done():
@@ -436,10 +438,8 @@ class Transaction:
     # Answers
 
     def _answer(self) -> CommitAnswer:
-        decision = self._commitment.decision
-        invariant(decision is not None, "an answer without a decision")
-        committed = decision is not None and decision.outcome == "commit"
-        return Committed() if committed else Aborted(decision.reason if decision else "")
+        invariant(self.decision is not None, "an answer without a decision")
+        return Committed() if self.outcome == "commit" else Aborted(self.decision.reason if self.decision else "")
 
     def _answer_all(self, answer: CommitAnswer) -> list[Effect]:
         return [*self._requests.answer_all(answer)]

@@ -1,5 +1,5 @@
 """What the manager of one transaction is told, and what it asks for. `Received`, `Ticked`, `Send` and `WakeAt` are
-those of all machines."""
+those of all machines. What has a tag may come from, or go to, a publisher in another process (`sides.py`)."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class Plan(msgspec.Struct, frozen=True):
 # Inputs
 
 
-class Started(msgspec.Struct, frozen=True):
+class Started(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """The first input, always: also after `Transaction.recovered`."""
 
     now: float
@@ -62,13 +62,13 @@ class Registered(msgspec.Struct, frozen=True):
     keys: dict[str, bytes] = {}
 
 
-class Enlisted(msgspec.Struct, frozen=True):
+class Enlisted(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """The publisher uses a resource of its own in the transaction, and the journal knows it."""
 
     resource: str
 
 
-class Publishing(msgspec.Struct, frozen=True):
+class Publishing(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """The publisher wants to publish; `event` is the driver's name for it. Only while `Transaction.open`. `last`: it
     will publish nothing more, so the event may carry the prepare."""
 
@@ -78,14 +78,16 @@ class Publishing(msgspec.Struct, frozen=True):
     last: bool = False
 
 
-class Stored(msgspec.Struct, frozen=True):
-    """The bus has acknowledged the event."""
+class Stored(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
+    """The bus has acknowledged the event, and this is its place in the log."""
 
     event: str
     now: float
+    stream: str = ""
+    sequence: int = 0
 
 
-class NotStored(msgspec.Struct, frozen=True):
+class NotStored(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """The bus will not acknowledge the event: it refused it, or nobody can tell any more."""
 
     event: str
@@ -125,7 +127,7 @@ class Broken(msgspec.Struct, frozen=True):
     now: float
 
 
-class CommitRequested(msgspec.Struct, frozen=True):
+class CommitRequested(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """`commit()`. Answered once, with the `request`'s number; after `timeout` seconds with `Unchecked`. It may be said
     again."""
 
@@ -134,7 +136,7 @@ class CommitRequested(msgspec.Struct, frozen=True):
     now: float
 
 
-class AbortRequested(msgspec.Struct, frozen=True):
+class AbortRequested(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """`abort()`, or the operator's. The answer says what stands: it may be too late."""
 
     request: int
@@ -142,18 +144,18 @@ class AbortRequested(msgspec.Struct, frozen=True):
     now: float
 
 
-class OwnPrepared(msgspec.Struct, frozen=True):
+class OwnPrepared(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """All resources that the publisher enlisted are prepared."""
 
     now: float
 
 
-class OwnPrepareFailed(msgspec.Struct, frozen=True):
+class OwnPrepareFailed(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     reason: str
     now: float
 
 
-class OwnFinished(msgspec.Struct, frozen=True):
+class OwnFinished(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """The publisher's own resources are committed, or rolled back."""
 
     now: float
@@ -230,20 +232,20 @@ class Register(msgspec.Struct, frozen=True):
     wraps: dict[str, str]
 
 
-class Opened(msgspec.Struct, frozen=True):
+class Opened(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """The work may begin: these are the members. No answer."""
 
     members: tuple[Member, ...]
 
 
-class CensusFailed(msgspec.Struct, frozen=True):
+class CensusFailed(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """There is no transaction; this machine has ended. `replies`: whoever joined. No answer."""
 
     reason: str
     replies: tuple[Join, ...]
 
 
-class Publish(msgspec.Struct, frozen=True):
+class Publish(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """Put the event on the bus, with this number (of the publisher's events of this type); answer with `Stored` or
     `NotStored`. With `prepare`, the event carries it, and every member must get it, whatever types it handles."""
 
@@ -253,11 +255,11 @@ class Publish(msgspec.Struct, frozen=True):
     prepare: Prepare | None = None
 
 
-class PrepareOwn(msgspec.Struct, frozen=True):
+class PrepareOwn(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """Prepare what the publisher enlisted; answer with `OwnPrepared` or `OwnPrepareFailed`."""
 
 
-class FinishOwn(msgspec.Struct, frozen=True):
+class FinishOwn(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """Commit or roll back what the publisher enlisted, prepared or not; repeat until done, then say `OwnFinished`."""
 
     outcome: Outcome
@@ -276,15 +278,15 @@ class QueueStatus(msgspec.Struct, frozen=True):
     status: Literal["work_ended"]
 
 
-class Committed(msgspec.Struct, frozen=True):
+class Committed(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """The row is durable."""
 
 
-class Aborted(msgspec.Struct, frozen=True):
+class Aborted(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     reason: str
 
 
-class Unchecked(msgspec.Struct, frozen=True):
+class Unchecked(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """Not decided within the time-out: these are waited for. Commit again, wait, or abort."""
 
     names: tuple[str, ...]
@@ -293,7 +295,7 @@ class Unchecked(msgspec.Struct, frozen=True):
 CommitAnswer = Committed | Aborted | Unchecked
 
 
-class Answer(msgspec.Struct, frozen=True):
+class Answer(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
     """To `CommitRequested` or `AbortRequested`: each is answered exactly once."""
 
     request: int

@@ -62,14 +62,20 @@ class PostgresResource(Generic[ConnectionT]):
         self.options = options
         self.dialect = options.dialect
         self._driver = driver
+        self._started = False
         self._works: set[PostgresWork[ConnectionT]] = set()
         self._returning: set[asyncio.Task[None]] = set()  # connections on their way back to the pool
 
-    async def start(self) -> None:
+    async def start(self) -> bool:
+        if self._started:
+            return False
         async with self._connecting():
             await self._driver.start()
+        self._started = True
+        return True
 
     async def close(self) -> None:
+        self._started = False
         for work in tuple(self._works):
             await work.rollback()
         while self._returning:

@@ -16,6 +16,7 @@ from typing import Any, Final
 from tutti.bus.port import Listener
 from tutti.control.transaction import machine
 from tutti.control.transaction import messages as told
+from tutti.control.transaction.sides import Intent
 from tutti.errors import BusError, Fenced, InvalidMessage, JournalError, LeaseHeld
 from tutti.journal import Entry, Journal, Undecided, Unknown
 from tutti.limits import (
@@ -28,14 +29,16 @@ from tutti.limits import (
 from tutti.model.messages import Decide, Ended, Inquiry, Standing
 from tutti.model.status import ManifestReference, Span, TransactionStatus, named, spans_of
 from tutti.model.subjects import token
-from tutti.model.transaction import Decision
+from tutti.model.transaction import CensusRule, Decision
 from tutti.resources import Resource
 from tutti.runtime.context import Context
 from tutti.runtime.transactions.channel import Channel, signed
 from tutti.runtime.transactions.groups import Groups
-from tutti.runtime.transactions.keys import SigningKey
+from tutti.runtime.transactions.hosting import Host
+from tutti.runtime.transactions.keys import PayloadKey, SigningKey
 from tutti.runtime.transactions.log import TransactionLog
 from tutti.runtime.transactions.manager import Managed
+from tutti.runtime.transactions.managing import PublisherSide
 from tutti.runtime.transactions.statuses import StatusRelay
 from tutti.runtime.transactions.successor import Successor
 from tutti.runtime.transactions.trust import Trust
@@ -80,6 +83,7 @@ class Coordinator:
         self._kept_at = 0.0
         self.listening_since = 0.0
         self.groups = Groups(self)
+        self._host: Host | None = None
 
     # Life
 
@@ -93,12 +97,18 @@ class Coordinator:
         await self.trust.declare(self.journal.id, self.key.public)
         await self.journal.renew(self.manager)
         await self._relay.start()
-        await self._hear(self.layout.managed(self.manager), self._from_members)
-        await self._hear(self.layout.heartbeat("*"), self._beat)
-        await self._hear(self.layout.recovery(self.journal.id), self._asked, group="recovery")
+        await self.hear(self.layout.managed(self.manager), self._from_members)
+        await self.hear(self.layout.heartbeat("*"), self._beat)
+        await self.hear(self.layout.recovery(self.journal.id), self._asked, group="recovery")
         self.listening_since = self.clock.monotonic()
         self.spawn(self._keep())
         self.spawn(self._write())
+
+    async def host(self) -> None:
+        """Be a service: see `hosting.py`."""
+        if self._host is None:
+            self._host = Host(self)
+            await self._host.start()
 
     async def close(self) -> None:
         """What is under way stays with the journal: whoever shares it goes on, now, and not after the lease."""
@@ -128,9 +138,47 @@ class Coordinator:
 
     # Transactions
 
-    def next_id(self) -> str:
+    async def open(
+        self,
+        intent: Intent,
+        side: PublisherSide,
+        *,
+        rule: CensusRule | None = None,
+        vital: Callable[[str], bool] | None = None,
+    ) -> Managed:
+        """`GroupUnfit` before anything has begun."""
+        enrolled = await self.groups.members(intent.group, intent.type) if intent.group else ()
+        tx = self._next_id()
+        members = tuple(member.member(tx, vital=vital(member.subscriber) if vital else None) for member in enrolled)
+        plan = told.Plan(
+            tx=tx,
+            type=intent.type,
+            deadline=self.clock.wall() + intent.seconds,
+            manager=self.manager,
+            data=intent.data,
+            scope=intent.scope,
+            events=intent.events,
+            census=rule or (intent.census.rule() if intent.census is not None else None),
+            group=intent.group,
+            members=members,
+            minimum=intent.minimum,
+        )
+        subject = self._members_subject(intent.group, intent.type, tx)
+        managed = Managed(self, machine.Transaction(plan), epoch=plan.epoch, members_subject=subject)
+        managed.side = side
+        if intent.scope == "private":
+            managed.payload_key = PayloadKey.fresh()
+            wraps = {mine.hash: member.wrap for mine, member in zip(members, enrolled, strict=True)}
+            managed.keys = managed.wrapped_keys(wraps)
+        self.manage(managed)
+        return managed
+
+    def _next_id(self) -> str:
         self._count += 1
         return f"{self.manager}-{self._count}"
+
+    def _members_subject(self, group: str, type_name: str, tx: str) -> str:
+        return self.layout.group(group, tx) if group else self.layout.members(token(type_name), tx)
 
     def manage(self, managed: Managed) -> None:
         self._managed[managed.tx] = managed
@@ -150,7 +198,7 @@ class Coordinator:
 
     # The wire
 
-    async def _hear(self, subject: str, take: Callable[[bytes, str], None], *, group: str = "") -> None:
+    async def hear(self, subject: str, take: Callable[[bytes, str], None], *, group: str = "") -> None:
         listener = await self.channel.listen(subject, group=group)
         self._listeners[subject] = listener
 
@@ -280,16 +328,12 @@ class Coordinator:
         log.warning("%s: its manager is gone, and this one takes over (epoch %d)", record.tx, epoch, extra=said)
         run = record.tx.rpartition("-")[0]
         if self.layout.managed(run) not in self._listeners:
-            await self._hear(self.layout.managed(run), self._from_members)
+            await self.hear(self.layout.managed(run), self._from_members)
         transaction = machine.Transaction.recovered(record, entry.decision, epoch)
-        subject = (
-            self.layout.group(record.group, record.tx)
-            if record.group
-            else self.layout.members(token(record.type), record.tx)
-        )
-        managed = Managed(self, transaction, record.tx, epoch, subject)
+        subject = self._members_subject(record.group, record.type, record.tx)
+        managed = Managed(self, transaction, epoch=epoch, members_subject=subject)
         managed.complete = False
-        managed.side = Successor(managed, entry, self.resources)
+        managed.side = Successor(managed, entry, self.resources, self.context.bus.ready)
         self.manage(managed)
         managed.take(told.Started(self.clock.wall()))
 

@@ -12,15 +12,15 @@ commit does. While the block runs, the manager of the transaction is in this pro
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 
 from tutti.bus.port import Stored
 from tutti.control.transaction import messages as told
-from tutti.control.transaction.machine import Transaction as Machine
+from tutti.control.transaction.sides import CensusTerms, Intent
 from tutti.errors import (
     BusError,
     CensusFailed,
@@ -31,20 +31,16 @@ from tutti.errors import (
     TuttiError,
     UncheckedTransaction,
 )
-from tutti.limits import COMMIT_TIMEOUT_SECONDS
+from tutti.journal import Journal
+from tutti.limits import COMMIT_TIMEOUT_SECONDS, MANAGER_GRACE_SECONDS
 from tutti.model.event import event_type
 from tutti.model.involvement import Involvement
 from tutti.model.transaction import PUBLISHER, CensusRule, Decision, Member, Offer, Outcome, Scope
 from tutti.model.txtype import TransactionType
 from tutti.resources import Resource
-from tutti.runtime.transactions.channel import signed
 from tutti.runtime.transactions.events import Composed, Draft, compose, draft, with_keys, with_prepare
-from tutti.runtime.transactions.keys import PayloadKey
-from tutti.runtime.transactions.manager import Managed
+from tutti.runtime.transactions.managing import Managers, Managing
 from tutti.runtime.transactions.own import OwnWork
-
-if TYPE_CHECKING:
-    from tutti.runtime.transactions.coordinator import Coordinator
 
 ConnectionT = TypeVar("ConnectionT")
 Wait = Literal["decided", "ended"]
@@ -62,20 +58,33 @@ class Wish(msgspec.Struct, frozen=True):
     minimum: int = 0
     vital: Callable[[str], bool] | None = None  # by a member's name, in a group
 
+    def intent(self) -> Intent:
+        rule = self.census
+        terms = CensusTerms(rule.at_least, rule.at_most, rule.within, rule.named) if rule is not None else None
+        return Intent(
+            type=self.kind.name,
+            seconds=self.seconds,
+            data=self.kind.encode(self.value),
+            scope=self.scope,
+            events=self.kind.event_names,
+            census=terms,
+            group=self.group,
+            minimum=self.minimum,
+        )
+
 
 class Transaction:
     """What `async with bus.transaction(…) as tx` gives. One task at a time uses it."""
 
-    def __init__(self, wish: Wish, coordinator: Callable[[], Any]) -> None:
+    def __init__(self, wish: Wish, managers: Callable[[], Awaitable[Managers]]) -> None:
         self._wish = wish
-        self._open_coordinator = coordinator
+        self._managers = managers
         self._initiator: Initiator | None = None
 
     # Life
 
     async def __aenter__(self) -> Self:
-        coordinator = await self._open_coordinator()
-        self._initiator = Initiator(coordinator, self._wish)
+        self._initiator = Initiator(await self._managers(), self._wish)
         await self._initiator.begin()
         return self
 
@@ -140,15 +149,14 @@ class Transaction:
 class Initiator:
     """The publisher's side of one transaction: what its machine asks of the publisher is done here."""
 
-    def __init__(self, coordinator: Coordinator, wish: Wish) -> None:
-        self._coordinator = coordinator
+    def __init__(self, managers: Managers, wish: Wish) -> None:
+        self._managers = managers
+        self._context = managers.context
         self._wish = wish
-        self.tx = coordinator.next_id()
-        self.deadline = coordinator.clock.wall() + wish.seconds
         self.members: tuple[Member, ...] = ()
         self.asked = False  # for a commit or an abort
-        self._own = OwnWork(self.tx, coordinator.journal)
-        self._managed: Managed | None = None
+        self._own: OwnWork
+        self._managing: Managing
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._over: asyncio.Future[Outcome | None] = asyncio.get_running_loop().create_future()
         self._answers: dict[int, asyncio.Future[told.CommitAnswer]] = {}
@@ -156,52 +164,27 @@ class Initiator:
         self._events = 0
         self._requests = 0
         self._finishing = False
-        self._keys: dict[str, bytes] = {}  # of a standing group: each event brings it along
 
     # Beginning
 
     async def begin(self) -> None:
-        managed = await self._managing()
-        managed.take(told.Started(managed.now))
+        wish = self._wish
+        managing = await self._managers.open(wish.intent(), self, rule=wish.census, vital=wish.vital)
+        self._managing, self._own = managing, OwnWork(managing.tx)
+        managing.take(told.Started(managing.now))
         try:
             await self._opened
         except asyncio.CancelledError:
-            self._ask(lambda number: told.AbortRequested(number, "its publisher was cancelled", managed.now))
+            self._ask(lambda number: told.AbortRequested(number, "its publisher was cancelled", managing.now))
             raise
 
-    async def _managing(self) -> Managed:
-        coordinator, wish, layout = self._coordinator, self._wish, self._coordinator.layout
-        enrolled = await coordinator.groups.members(wish.group, wish.kind.name) if wish.group else ()
-        members = tuple(
-            member.member(self.tx, vital=wish.vital(member.subscriber) if wish.vital else None) for member in enrolled
-        )
-        plan = told.Plan(
-            tx=self.tx,
-            type=wish.kind.name,
-            deadline=self.deadline,
-            manager=coordinator.manager,
-            data=wish.kind.encode(wish.value),
-            scope=wish.scope,
-            events=wish.kind.event_names,
-            census=wish.census,
-            group=wish.group,
-            members=members,
-            minimum=wish.minimum,
-        )
-        subject = layout.group(wish.group, self.tx) if wish.group else layout.members(wish.kind.token, self.tx)
-        managed = self._managed = Managed(coordinator, Machine(plan), self.tx, plan.epoch, subject)
-        managed.side = self
-        if wish.scope == "private":
-            managed.payload_key = PayloadKey.fresh()
-            wraps = {mine.hash: member.wrap for mine, member in zip(members, enrolled, strict=True)}
-            self._keys = managed.wrapped_keys(wraps)
-        coordinator.manage(managed)
-        return managed
+    @property
+    def tx(self) -> str:
+        return self._managing.tx
 
     @property
-    def _at(self) -> Managed:
-        assert self._managed is not None  # noqa: S101  for the type checker: `begin` comes first
-        return self._managed
+    def deadline(self) -> float:
+        return self._managing.deadline
 
     def opened(self, effect: told.Opened) -> None:
         self.members = effect.members
@@ -223,8 +206,8 @@ class Initiator:
     # Work
 
     def _require_open(self) -> None:
-        if not self._at.machine.open:
-            outcome = self._at.machine.outcome
+        if not self._managing.open:
+            outcome = self._managing.outcome
             raise TransactionClosed(
                 f"the work of {self.tx} is over" + (f": {outcome}" if outcome else ""),
                 tx=self.tx,
@@ -234,95 +217,91 @@ class Initiator:
     async def announce(self, event: object, *, last: bool) -> None:
         kind = event_type(event)
         self._wish.kind.check_event(kind)
-        catalogue = self._coordinator.context.catalogue
+        catalogue = self._context.catalogue
         if not catalogue.may_publish(kind):
             await catalogue.require(kind)
         self._require_open()
         self._events += 1
         name = f"{kind.name} {self._events}"
         self._ready[name] = draft(kind, event)
-        managed = self._at
-        managed.take(told.Publishing(name, kind.name, managed.now, last))
+        self._managing.take(told.Publishing(name, kind.name, self._managing.now, last))
 
-    def publish(self, effect: told.Publish) -> None:
+    def publish(self, effect: told.Publish, prepare: bytes) -> None:
         event = self._ready.pop(effect.event)
         try:
-            composed = self._composed(event, effect)
+            composed = self._composed(event, effect, prepare)
         except InvalidEvent as error:
-            self._at.take(told.NotStored(effect.event, error.what, self._at.now))
+            self._managing.take(told.NotStored(effect.event, error.what, self._managing.now))
             return
-        transport = self._coordinator.context.transport
+        transport = self._context.transport
         answer = transport.append(composed.subject, composed.headers, composed.data, timeout=self._wish.seconds)
         answer.add_done_callback(lambda answer: self._settle(effect.event, event.kind.stream, answer))
 
-    def _composed(self, event: Draft, effect: told.Publish) -> Composed:
-        context = self._coordinator.context
+    def _composed(self, event: Draft, effect: told.Publish, prepare: bytes) -> Composed:
+        context, managing = self._context, self._managing
         place = Involvement(
-            self.tx,
+            managing.tx,
             PUBLISHER,
             effect.number,
             self._wish.scope,
-            context.layout.manager(self.tx),
-            self._at.epoch,
-            self.deadline,
+            context.layout.manager(managing.tx),
+            managing.epoch,
+            managing.deadline,
             self._wish.group,
         )
-        publisher, key = context.publisher, self._at.payload_key
+        publisher, key = context.publisher, managing.payload_key
         made = compose(context.layout, event, place, source=publisher.source, time=publisher.now_text(), key=key)
-        if self._keys:
-            made = with_keys(made, self._keys)
-        if effect.prepare is not None:
-            made = with_prepare(made, signed(effect.prepare, self._coordinator.key, manager=True))
-        return made
+        if managing.keys:
+            made = with_keys(made, managing.keys)
+        return with_prepare(made, prepare) if prepare else made
 
     def _settle(self, name: str, stream: str, answer: asyncio.Future[Stored]) -> None:
-        now = self._at.now
+        now = self._managing.now
         if answer.cancelled():
-            self._at.take(told.NotStored(name, "publishing was cancelled", now))
+            self._managing.take(told.NotStored(name, "publishing was cancelled", now))
         elif (error := answer.exception()) is not None:
             reason = error.what if isinstance(error, BusError) else str(error)
-            self._at.take(told.NotStored(name, reason, now))
+            self._managing.take(told.NotStored(name, reason, now))
         else:
-            self._at.stored.setdefault(stream, set()).add(answer.result().sequence)
-            self._at.take(told.Stored(name, now))
+            self._managing.take(told.Stored(name, now, stream, answer.result().sequence))
 
     async def enlist(self, resource: Resource[Any]) -> Any:
         self._require_open()
-        coordinator = self._coordinator
-        coordinator.resources.setdefault(resource.name, resource)
-        await coordinator.journal.enlist(self.tx, self._at.epoch, resource.name)
-        self._at.take(told.Enlisted(resource.name))
+        await self._context.bus.ready(resource)
+        await self._managing.enlist(resource)
         return await self._own.begin(resource)
 
     def prepare_own(self) -> None:
-        self._at.spawn(self._prepare())
+        self._managing.spawn(self._prepare())
 
     async def _prepare(self) -> None:
         try:
             await self._own.prepare()
         except (ResourceError, OSError) as error:
-            self._at.take(told.OwnPrepareFailed(str(error), self._at.now))
+            self._managing.take(told.OwnPrepareFailed(str(error), self._managing.now))
         else:
-            self._at.take(told.OwnPrepared(self._at.now))
+            self._managing.take(told.OwnPrepared(self._managing.now))
 
     def finish_own(self, outcome: Outcome) -> None:
         if not self._finishing:
             self._finishing = True
-            self._at.spawn(self._finish(outcome))
+            self._managing.spawn(self._finish(outcome))
 
     async def _finish(self, outcome: Outcome) -> None:
         await self._own.finish(outcome)
-        self._at.take(told.OwnFinished(self._at.now))
+        self._managing.take(told.OwnFinished(self._managing.now))
 
-    async def decide_last(self, decision: Decision) -> tuple[Decision, str]:
-        return await self._own.decide(decision)
+    async def decide_last(self, decision: Decision, journal: Journal) -> tuple[Decision, str]:
+        return await self._own.decide(decision, journal)
 
     # The end
 
     async def commit(self, timeout: float, wait: Wait) -> None:
         self.asked = True
-        now = self._at.now
-        answer = await self._ask(lambda number: told.CommitRequested(number, timeout, now))
+        now = self._managing.now
+        answer = await self._answered(
+            self._ask(lambda number: told.CommitRequested(number, timeout, now)), timeout + MANAGER_GRACE_SECONDS
+        )
         match answer:
             case told.Aborted():
                 raise TransactionAborted(
@@ -342,27 +321,44 @@ class Initiator:
                 pass
         if wait == "ended":
             try:
-                async with asyncio.timeout(max(0.0, timeout - (self._at.now - now))):
+                async with asyncio.timeout(max(0.0, timeout - (self._managing.now - now))):
                     await asyncio.shield(self._over)
             except TimeoutError:
                 raise UncheckedTransaction(
                     f"{self.tx} is committed, and not everybody has finished after {timeout:g} seconds",
                     tx=self.tx,
-                    waiting_for=self._at.machine.waiting_for(),
+                    waiting_for=self._managing.waiting_for(),
                     hint="they will: `tutti tx show` tells who is missing",
                 ) from None
 
     async def abort(self, reason: str) -> Outcome:
         """What stands."""
         self.asked = True
-        now = self._at.now
-        answer = await self._ask(lambda number: told.AbortRequested(number, reason, now))
+        now = self._managing.now
+        answer = await self._answered(
+            self._ask(lambda number: told.AbortRequested(number, reason, now)), COMMIT_TIMEOUT_SECONDS
+        )
+        if isinstance(answer, told.Unchecked):
+            raise UncheckedTransaction(
+                f"nobody can tell yet whether {self.tx} is aborted; it waits for {', '.join(answer.names)}",
+                tx=self.tx,
+                waiting_for=answer.names,
+                hint="at the latest its deadline ends it; `tutti tx show` tells the outcome",
+            )
         return "commit" if isinstance(answer, told.Committed) else "abort"
+
+    async def _answered(self, answer: asyncio.Future[told.CommitAnswer], timeout: float) -> told.CommitAnswer:
+        """A manager answers every request; but it may be elsewhere and gone, and for an abort it needs the journal."""
+        try:
+            async with asyncio.timeout(timeout):
+                return await answer
+        except TimeoutError:
+            return told.Unchecked(self._managing.waiting_for())
 
     def _ask(self, request: Callable[[int], told.Input]) -> asyncio.Future[told.CommitAnswer]:
         self._requests += 1
         answer = self._answers[self._requests] = asyncio.get_running_loop().create_future()
-        self._at.take(request(self._requests))
+        self._managing.take(request(self._requests))
         return answer
 
     def answer(self, effect: told.Answer) -> None:

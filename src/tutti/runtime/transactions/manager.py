@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
 
 from tutti.control.transaction import machine
 from tutti.control.transaction import messages as told
 from tutti.errors import BusError, Delegated, Fenced, InvalidMessage, JournalError
 from tutti.journal import Proposal
-from tutti.model.messages import Ended, Send, Ticked, To, WakeAt
+from tutti.model.messages import Dismiss, Ended, Send, Ticked, To, WakeAt
 from tutti.model.status import Span, TransactionStatus, named, spans_of
 from tutti.model.transaction import PUBLISHER, Decision, Outcome
+from tutti.resources import Resource
 from tutti.runtime.clock import Timer
 from tutti.runtime.transactions import account
 from tutti.runtime.transactions.channel import signed
 from tutti.runtime.transactions.keys import PayloadKey
+from tutti.runtime.transactions.managing import PublisherSide
 
 if TYPE_CHECKING:
     from tutti.runtime.transactions.coordinator import Coordinator
@@ -28,39 +30,26 @@ if TYPE_CHECKING:
 log = logging.getLogger("tutti.transactions")
 
 
-class PublisherSide(Protocol):
-    """Who began the transaction, or who finishes for it. None of the calls may raise; answers go to `Managed.take`."""
-
-    def opened(self, effect: told.Opened) -> None: ...
-    def census_failed(self, effect: told.CensusFailed) -> None: ...
-    def publish(self, effect: told.Publish) -> None: ...
-    def prepare_own(self) -> None: ...
-    def finish_own(self, outcome: Outcome) -> None: ...
-    def answer(self, effect: told.Answer) -> None: ...
-    def finished(self, outcome: Outcome | None) -> None:
-        """Every branch has ended, or (None) there is nothing more to wait for here: a successor has taken over."""
-
-    def dropped(self) -> None:
-        """This process stops looking after it."""
-
-    async def decide_last(self, decision: Decision) -> tuple[Decision, str]:
-        """With a last resource: let it decide. The decision, and the resource that it was read from ("": none)."""
-
-
 class Managed:
     """One transaction. `stored`: the places of its events, as far as this process knows."""
 
     def __init__(
-        self, coordinator: Coordinator, transaction: machine.Transaction, tx: str, epoch: int, members_subject: str
+        self,
+        coordinator: Coordinator,
+        transaction: machine.Transaction,
+        *,
+        epoch: int,
+        members_subject: str,
     ) -> None:
         self._coordinator = coordinator
         self._machine = transaction
-        self.tx = tx
+        self.tx = transaction.tx
+        self.deadline = transaction.deadline
         self.epoch = epoch
         self._members_subject = members_subject
         self.side: PublisherSide | None = None
         self.payload_key: PayloadKey | None = None
-        self.wraps: Mapping[str, str] = {}  # of a standing group
+        self.keys: dict[str, bytes] = {}  # the same, wrapped for the members of a group
         self.stored: dict[str, set[int]] = {}
         self.complete = True  # `stored` holds all: no other process published in it
         self._timer: Timer | None = None
@@ -74,10 +63,32 @@ class Managed:
         return self._machine
 
     @property
+    def open(self) -> bool:
+        return self._machine.open
+
+    @property
+    def outcome(self) -> Outcome | None:
+        return self._machine.outcome
+
+    def waiting_for(self) -> tuple[str, ...]:
+        return self._machine.waiting_for()
+
+    @property
     def now(self) -> float:
         return self._coordinator.clock.wall()
 
+    async def enlist(self, resource: Resource[Any]) -> None:
+        """What a publisher in this process uses can be finished by this process."""
+        self._coordinator.resources.setdefault(resource.name, resource)
+        await self.enlist_name(resource.name)
+
+    async def enlist_name(self, name: str) -> None:
+        await self._coordinator.journal.enlist(self.tx, self.epoch, name)
+        self.take(told.Enlisted(name))
+
     def take(self, given: told.Input) -> None:
+        if isinstance(given, told.Stored) and given.stream:
+            self.stored.setdefault(given.stream, set()).add(given.sequence)
         effects = self._machine.step(given)
         if account.wanted():
             for member, step in account.manager_steps(given, effects):
@@ -112,7 +123,8 @@ class Managed:
                 side.census_failed(effect)
                 self._end(None)
             case told.Publish():
-                side.publish(effect)
+                prepare = effect.prepare
+                side.publish(effect, signed(prepare, self._coordinator.key, manager=True) if prepare else b"")
             case told.PrepareOwn():
                 side.prepare_own()
             case told.FinishOwn():
@@ -125,6 +137,8 @@ class Managed:
     def _send(self, effect: Send) -> None:
         layout = self._coordinator.layout
         match effect.to:
+            case To.CANDIDATES if isinstance(effect.message, Dismiss):
+                subject = self._members_subject  # whoever joined listens there; of an invitation one instance hears
             case To.CANDIDATES:
                 subject = layout.invitations(self._members_subject.split(".")[-2])
             case To.MEMBERS:
@@ -175,7 +189,7 @@ class Managed:
         journal, read_from = self._coordinator.journal, ""
         assert self.side is not None  # noqa: S101  as above
         try:
-            decision, read_from = await self.side.decide_last(proposed)
+            decision, read_from = await self.side.decide_last(proposed, journal)
             proposal = Proposal(
                 tx=self.tx,
                 outcome=decision.outcome,

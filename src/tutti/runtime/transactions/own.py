@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from tutti.errors import BranchUnknown, DeclarationError, ResourceError
@@ -30,9 +30,8 @@ def own_branch(tx: str, resource: str) -> BranchId:
 class OwnWork:
     """What one publisher enlisted in one transaction."""
 
-    def __init__(self, tx: str, journal: Journal) -> None:
+    def __init__(self, tx: str) -> None:
         self._tx = tx
-        self._journal = journal
         self._resources: dict[str, Resource[Any]] = {}
         self._works: dict[str, Work[Any]] = {}
         self._prepared: set[str] = set()
@@ -72,12 +71,12 @@ class OwnWork:
             if isinstance(vote, BaseException):
                 raise vote
 
-    async def decide(self, decision: Decision) -> tuple[Decision, str]:
+    async def decide(self, decision: Decision, journal: Journal) -> tuple[Decision, str]:
         """Let the last resource decide, if there is one. The decision, and where it was read."""
         name = self.last
         if not name or decision.outcome == "abort":
             return decision, ""
-        stands = await self._journal.delegate(self._tx, decision.epoch, name)
+        stands = await journal.delegate(self._tx, decision.epoch, name)
         if stands is not None:
             return stands, ""
         try:
@@ -99,8 +98,14 @@ class InheritedWork:
     this process can reach."""
 
     def __init__(
-        self, tx: str, names: tuple[str, ...], delegated_to: str, resources: Mapping[str, Resource[Any]]
+        self,
+        tx: str,
+        names: tuple[str, ...],
+        delegated_to: str,
+        resources: Mapping[str, Resource[Any]],
+        ready: Callable[[Resource[Any]], Awaitable[None]],
     ) -> None:
+        self._ready = ready
         self._tx = tx
         self._names = names
         self._delegated_to = delegated_to
@@ -113,22 +118,24 @@ class InheritedWork:
         name = self._delegated_to
         if not name:
             return decision, ""
-        outcome = await self._resource(name).settle_last(own_branch(self._tx, name))
+        outcome = await (await self._resource(name)).settle_last(own_branch(self._tx, name))
         return _read(decision, outcome, name), name
 
     async def finish(self, outcome: Outcome) -> None:
         for name in self._names:
-            resource = self._resource(name)
+            resource = await self._resource(name)
             if resource.prepares:
                 await finish_branch(resource, self._tx, outcome)
 
-    def _resource(self, name: str) -> Resource[Any]:
+    async def _resource(self, name: str) -> Resource[Any]:
         if name not in self._resources:
             raise DeclarationError(
                 f"{self._tx}: the publisher's resource {name!r} is not known in this process",
                 hint="name it in `tutti.connect(resources=[…])` of a process that shares the journal",
             )
-        return self._resources[name]
+        resource = self._resources[name]
+        await self._ready(resource)
+        return resource
 
 
 async def finish_branch(resource: Resource[Any], tx: str, outcome: Outcome) -> None:

@@ -83,6 +83,7 @@ class Participants:
         await self.site.log.beat(self.site.instance)
         compensates = any(joining.compensatable for joining in parts.joinings)
         for resource in parts.resources.values():
+            await self.site.context.bus.ready(resource)
             await resource.preflight(barrier=compensates)
         self.spawn(self._beat())
         await self._listen(self.inbox, self._tell_known)

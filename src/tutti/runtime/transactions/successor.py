@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tutti.control.transaction import messages as told
 from tutti.errors import TuttiError
-from tutti.journal import Entry
+from tutti.journal import Entry, Journal
 from tutti.model.transaction import Decision, Outcome
 from tutti.resources import Resource
 from tutti.runtime.transactions.own import InheritedWork
@@ -22,13 +22,19 @@ log = logging.getLogger("tutti.transactions")
 class Successor:
     """The publisher's side of a transaction that was taken over."""
 
-    def __init__(self, managed: Managed, entry: Entry, resources: Mapping[str, Resource[Any]]) -> None:
+    def __init__(
+        self,
+        managed: Managed,
+        entry: Entry,
+        resources: Mapping[str, Resource[Any]],
+        ready: Callable[[Resource[Any]], Awaitable[None]],
+    ) -> None:
         self._managed = managed
-        self._work = InheritedWork(entry.record.tx, entry.record.resources, entry.delegated_to, resources)
+        self._work = InheritedWork(entry.record.tx, entry.record.resources, entry.delegated_to, resources, ready)
 
     def opened(self, effect: told.Opened) -> None: ...
     def census_failed(self, effect: told.CensusFailed) -> None: ...
-    def publish(self, effect: told.Publish) -> None: ...
+    def publish(self, effect: told.Publish, prepare: bytes) -> None: ...
     def prepare_own(self) -> None: ...
     def answer(self, effect: told.Answer) -> None: ...
     def finished(self, outcome: Outcome | None) -> None: ...
@@ -46,5 +52,5 @@ class Successor:
         else:
             self._managed.take(told.OwnFinished(self._managed.now))
 
-    async def decide_last(self, decision: Decision) -> tuple[Decision, str]:
+    async def decide_last(self, decision: Decision, journal: Journal) -> tuple[Decision, str]:  # noqa: ARG002  it was told before
         return await self._work.decide(decision)
