@@ -1,4 +1,4 @@
-"""The manager as a service, for real: `tutti up`, a publisher without a journal, PostgreSQL; and what kills do to it."""
+"""The manager as a service, for real: `tutti up`, a publisher without a journal, PostgreSQL; what kills do to it."""
 
 from __future__ import annotations
 
