@@ -92,13 +92,24 @@ class Transaction:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if error is None:
-            if not self._begun.asked:
-                await self.commit()
+            await self._leave()
             return
         try:
             await self._begun.abort(f"{type(error).__name__}: {error}"[:500])
         except TuttiError as trouble:
             error.add_note(f"the transaction {self.id} could not be aborted at once: {trouble}")
+
+    async def _leave(self) -> None:
+        """Whoever leaves the block undecided has no more choice: it aborts, unless the journal was quicker."""
+        begun = self._begun
+        if not begun.asked:
+            try:
+                await self.commit()
+            except UncheckedTransaction:
+                if begun.outcome is None and await begun.abort("its publisher waited no longer") != "commit":
+                    raise
+        elif begun.outcome is None:
+            await begun.abort("its publisher left it without a decision")
 
     @property
     def _begun(self) -> Initiator:
@@ -181,6 +192,11 @@ class Initiator:
     @property
     def tx(self) -> str:
         return self._managing.tx
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """As far as this process knows."""
+        return self._managing.outcome
 
     @property
     def deadline(self) -> float:

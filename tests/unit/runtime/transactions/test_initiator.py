@@ -145,6 +145,24 @@ async def test_who_is_waited_for_is_named(floor: Floor) -> None:
         await tx.commit()
 
 
+async def test_leaving_the_block_unchecked_aborts(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    member = await floor.member("silent")
+    async with floor.transaction() as tx:
+        await tx.publish(Invitation("FW26"))
+        with pytest.raises(UncheckedTransaction):
+            await tx.commit(timeout=0)
+    with pytest.raises(TransactionAborted, match="left it without a decision"):
+        await tx.commit()
+    monkeypatch.setattr(type(tx).commit, "__kwdefaults__", {"timeout": 0.05, "wait": "decided"})
+    with pytest.raises(UncheckedTransaction):
+        async with floor.transaction() as tx:
+            await tx.publish(Invitation("FW26"))
+    with pytest.raises(TransactionAborted, match="waited no longer"):
+        await tx.commit()
+    await asyncio.sleep(0.01)
+    assert member.outcomes == ["abort", "abort"]
+
+
 async def test_events_that_the_type_does_not_name_are_refused(floor: Floor) -> None:
     await floor.member()
     with pytest.raises(DeclarationError, match="not among the events"):
