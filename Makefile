@@ -3,7 +3,7 @@
 #   make setup PYTHON=/usr/bin/python3.12      another Python
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check format bench chaos simulate docs-test diagrams constraints clean
+.PHONY: help setup run tour test check format bench chaos simulate docs-test diagrams constraints clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -15,7 +15,10 @@ help:  ## this list
 setup:  ## fill .venv with what constraints.txt names (needs Python 3.11+ and pip)
 	@PYTHON="$(PYTHON)" tools/setup
 
-run: setup  ## the tour: publishers and subscribers over the embedded server, live on the terminal
+run: setup  ## a meeting, or none: a transaction over six processes and five databases, while some are killed, live
+	@$(PY) -m examples.meeting $(ARGS)
+
+tour: setup  ## the mediator: publishers and subscribers over the embedded server, which is killed, live
 	@$(PY) -m examples.mediator_tour $(ARGS)
 
 test: check  ## check, then every test (ARGS= chooses, JOBS=0 in one process)

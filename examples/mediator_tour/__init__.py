@@ -1,4 +1,4 @@
-"""A tour of the mediator in half a minute: `python -m examples.mediator_tour`, or `make run`.
+"""A tour of the mediator in half a minute: `python -m examples.mediator_tour`, or `make tour`.
 
 Three exchanges publish trades, five desks handle them: eight processes that know nothing of each other but the type
 `TradeDone`. One event is poisoned, one handler raises, and in the middle of it all the server is killed. At the end the

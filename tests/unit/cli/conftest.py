@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -28,9 +27,6 @@ class Remembered:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
-
-    def screen(self) -> AbstractContextManager[None]:
-        return nullcontext()
 
     def fail(self, problem: Problem) -> None:
         self.problems.append(problem)

@@ -26,7 +26,7 @@ from tutti.limits import (
     OUTCOMES_KEPT_SECONDS,
     RECORDS_KEPT_SECONDS,
 )
-from tutti.model.messages import MANAGER, Decide, Ended, Inquiry, Standing
+from tutti.model.messages import Decide, Ended, Inquiry, Standing
 from tutti.model.status import ManifestReference, Span, TransactionStatus, named, spans_of
 from tutti.model.subjects import token
 from tutti.model.transaction import CensusRule, Decision
@@ -211,10 +211,7 @@ class Coordinator:
     def _from_members(self, packet: bytes, _: str) -> None:
         for received in self.channel.open(packet):
             managed = self._managed.get(received.message.tx)
-            if managed is not None and isinstance(received.message, Decide):
-                if received.signer == MANAGER:  # an operator, or a successor, was quicker
-                    self.spawn(managed.learn())
-            elif managed is not None:
+            if managed is not None:
                 managed.take(received)
             elif isinstance(received.message, Inquiry):
                 self.spawn(self._answer(received.message))
@@ -328,7 +325,7 @@ class Coordinator:
         record = entry.record
         epoch = await self.journal.take_over(record.tx, expected=record.epoch, manager=self.manager)
         said = {"tx": record.tx, "step": "succeeded", "role": "manager", "epoch": epoch}
-        log.warning("%s: its manager is gone, and this one takes over (epoch %d)", record.tx, epoch, extra=said)
+        log.warning("%s: manager takes over from one that is gone (epoch %d)", record.tx, epoch, extra=said)
         run = record.tx.rpartition("-")[0]
         if self.layout.managed(run) not in self._listeners:
             await self.hear(self.layout.managed(run), self._from_members)
