@@ -186,7 +186,8 @@ def _index(found: list[Machine]) -> str:
         "",
         "*transaction*, *census*, *closing* and *commitment* live at a transaction's manager; *participation*,",
         "*doubt*, *finishing* and *compensation* at each member; *dispatcher* and *partitions* at every subscriber,",
-        "also outside of transactions. The simulator takes the guards away in turn: `make simulate ARGS=--mutants`.",
+        "also outside of transactions; *conversation* lies between a publisher and a manager elsewhere.",
+        "The simulator takes the guards away in turn: `make simulate ARGS=--mutants`.",
     ]
     return "\n".join(lines) + "\n"
 

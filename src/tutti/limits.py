@@ -208,3 +208,13 @@ MEMBER_LOST_SECONDS: Final = 3.0  # without a heartbeat: six were missed
 RECORDS_KEPT_SECONDS: Final = 3_600.0  # of finished transactions, for `tutti tx show`; then only the outcome
 OUTCOMES_KEPT_SECONDS: Final = 30 * 86_400.0  # a member that was away for longer needs an operator
 GROUP_KEPT_SECONDS: Final = 1.0  # a group's members are not looked up for each of its transactions
+
+# The operator
+OPERATOR_WAIT_SECONDS: Final = 5.0  # for an instance to carry out a word: it looks every second, and then finishes
+OPERATOR_LEASE_SECONDS: Final = 30.0  # for a command that finishes a branch itself; it hands it back when it is done
+WATCH_SECONDS: Final = 0.5  # how often `tutti tx watch` looks
+GROUP_LISTEN_SECONDS: Final = 1.2  # for heartbeats of members: two beats
+RECOVERY_ANSWER_SECONDS: Final = 2.0  # for whoever shares a journal to say how a transaction was decided
+REAP_SECONDS: Final = 10.0  # how often prepared branches are looked for that nobody will finish
+REAP_AGE_SECONDS: Final = 10.0  # younger ones are left alone: whoever prepared them is about to write it down
+ROWS_KEPT_SECONDS: Final = 7 * 86_400.0  # of participants: a decision that is repeated so late can still be answered

@@ -11,6 +11,7 @@ import typer
 
 from tutti.cli import INTERRUPTED
 from tutti.cli.groups import dead, queues, subscribers, types
+from tutti.cli.operating import group, tx
 from tutti.cli.options import Session, command, let_go_of_stdout
 from tutti.cli.output import Problem, output_for
 from tutti.limits import STOP_GRACE_SECONDS
@@ -33,6 +34,8 @@ app.add_typer(types, name="types")
 app.add_typer(dead, name="dead")
 app.add_typer(queues, name="queues")
 app.add_typer(subscribers, name="subscribers")
+app.add_typer(tx, name="tx")
+app.add_typer(group, name="group")
 
 
 def start(arguments: list[str] | None = None) -> int:

@@ -44,8 +44,7 @@ def load_resources(places: Sequence[str]) -> list[Resource[Any]]:
     for place in places:
         module, path, value = _found(place, _RESOURCE)
         if not isinstance(value, Resource):
-            hint = "write module:resource, the place of a PostgresResource or another one"
-            raise _other(module, path, value, wanted="no resource", hint=hint)
+            raise _other(module, path, value, wanted="no resource", hint=_resource_candidates(module))
         found.append(value)
     return found
 
@@ -65,7 +64,8 @@ def _found(place: str, kind: tuple[str, str]) -> tuple[ModuleType, str, object]:
         sys.path.insert(0, here)
     module = _imported(module_name)
     if not path:
-        raise _names_none(place, kind, _candidates(module) if kind is _SUBSCRIBER else _type_candidates(module))
+        candidates = {_SUBSCRIBER: _candidates, _TYPE: _type_candidates, _RESOURCE: _resource_candidates}[kind]
+        raise _names_none(place, kind, candidates(module))
     found: object = module
     for name in path.split("."):
         found = getattr(found, name, None)
@@ -147,6 +147,13 @@ def _candidates(module: ModuleType) -> str:
     if found:
         return f"its subscribers are {', '.join(found)}"
     return f'{module.__name__} has no subscribers: declare one with desk = tutti.Subscriber("desk")'
+
+
+def _resource_candidates(module: ModuleType) -> str:
+    found = [f"{module.__name__}:{name}" for name, value in vars(module).items() if isinstance(value, Resource)]
+    if found:
+        return f"its resources are {', '.join(found)}"
+    return f"{module.__name__} has no resources: declare one as a PostgresResource or another one"
 
 
 def _type_candidates(module: ModuleType) -> str:

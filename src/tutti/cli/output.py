@@ -9,11 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Final, Protocol, TextIO, runtime_checkable
 
 import msgspec
 from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
@@ -68,6 +70,10 @@ class Output(Protocol):
         """For people only: what is going on."""
         ...
 
+    def screen(self) -> AbstractContextManager[Callable[[Shown], None] | None]:
+        """Where one value is shown and replaced by the next; None where answers go one after the other."""
+        ...
+
     def fail(self, problem: Problem) -> None: ...
 
 
@@ -84,6 +90,9 @@ class JsonOutput:
 
     def note(self, text: str) -> None:
         """Programs do not read notes."""
+
+    def screen(self) -> AbstractContextManager[None]:
+        return contextlib.nullcontext()
 
     def fail(self, problem: Problem) -> None:
         with contextlib.suppress(OSError):  # there is nowhere else to say it
@@ -108,6 +117,14 @@ class ConsoleOutput:
     def note(self, text: str) -> None:
         with contextlib.suppress(OSError):
             self._problems.print(text, style="dim")
+
+    @contextlib.contextmanager
+    def screen(self) -> Iterator[Callable[[Shown], None] | None]:
+        if not self._answers.is_terminal:
+            yield None
+            return
+        with Live(console=self._answers, auto_refresh=False, vertical_overflow="crop") as live:
+            yield lambda value: live.update(value, refresh=True)
 
     def fail(self, problem: Problem) -> None:
         said = Text.assemble(("error:", "bold red"), " ", problem.error)

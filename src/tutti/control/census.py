@@ -8,7 +8,8 @@ One machine for each census, at the manager of the transaction.
 3. It is over when no place is left, or, without `at_most`, when the last of the `named` has joined and the rule is
    fulfilled; at the latest after `within` seconds.
 4. The rule is fulfilled if at least `at_least` joined, all `named` among them, and the predicate holds for their
-   offers. Then they are the members; otherwise the census has failed, and whoever joined is told.
+   offers. Then they are the members; otherwise the census has failed, and whoever joined is told. A rule that raises
+   is not fulfilled.
 5. What comes later changes nothing: who is late learns from the begin that it is not on the list.
 """
 
@@ -106,7 +107,6 @@ class Census:
     __slots__ = ("_invite", "_joins", "_rule", "stage", "wake_at")
 
     def __init__(self, rule: CensusRule, invite: Invite) -> None:
-        invariant(rule.at_most is None or rule.at_most >= max(rule.at_least, len(rule.named)), f"{rule} cannot be met")
         self._rule = rule
         self._invite = invite
         self._joins: dict[str, Join] = {}
@@ -178,12 +178,15 @@ class Census:
         return self._settle() or self._fail(self._shortfall())
 
     def _settle(self) -> list[Effect]:
-        if not self._moves(Cause.FULFILMENT):
-            return []
+        try:
+            vital = {pseudonym: self._rule.vital(_offer(join)) for pseudonym, join in self._joins.items()}
+            if not self._moves(Cause.FULFILMENT):
+                return []
+        except Exception as error:  # noqa: BLE001  predicate and vital are the publisher's code
+            return self._fail(f"the rule of the census raised {type(error).__name__}: {error}")
         hashes = {pseudonym: member_hash(self._invite.tx, pseudonym) for pseudonym in self._joins}
         members = tuple(
-            Member(hashes[p], join.key, self._rule.vital(_offer(join)), join.name, join.instance)
-            for p, join in self._joins.items()
+            Member(hashes[p], join.key, vital[p], join.name, join.instance) for p, join in self._joins.items()
         )
         return [Settled(members, {hashes[p]: join.wrap for p, join in self._joins.items() if join.wrap})]
 
@@ -197,7 +200,7 @@ class Census:
     # Leaves
 
     def _absent(self) -> frozenset[str]:
-        return self._rule.named - {join.name for join in self._joins.values()}
+        return frozenset(self._rule.named) - {join.name for join in self._joins.values()}
 
     def _room(self, name: str) -> bool:
         if self._rule.at_most is None:

@@ -13,8 +13,8 @@ One machine for each transaction, at its manager.
  5. `open` takes the round back: its votes are void, and closing goes on.
  6. Proposals go to the journal. Nothing is announced before the journal has said what stands; that is announced, be it
     the proposal or not, and repeated with growing pauses until every member has ended.
- 7. A member whose outcome is abort is not waited for beyond `ABORT_WAIT_SECONDS`, nor once it is lost without a yes:
-    who has not voted undoes its work alone, and may have lost its key; who has voted asks, and the row stays.
+ 7. A member whose outcome is abort, unless it compensates, is not waited for beyond `ABORT_WAIT_SECONDS`, nor once it
+    is lost without a yes: who has not voted undoes its work alone, and may have lost its key; who has voted asks.
  8. The publisher's own resources are a requirement: prepared with the members, finished with the decision.
  9. A journal that does not answer is asked again. A fenced manager falls silent.
 """
@@ -194,6 +194,7 @@ class Commitment:
 
     __slots__ = (
         "_asked_at",
+        "_compensating",
         "_deadline",
         "_decided_at",
         "_ended",
@@ -222,14 +223,13 @@ class Commitment:
         self._tx, self._epoch = tx, epoch
         self._members = {member.hash: member for member in members}
         self._deadline, self._minimum = deadline, minimum
-        self._own = self._own_asked = False
+        self._own = self._own_asked = self._wanted = False
         self._open: dict[str, None] = {}  # requirements
         self._yes: set[str] = set()  # of this round
         self._excluded: dict[str, str] = {}  # and why
-        self._ended: set[str] = set()
+        self._ended, self._compensating = set[str](), set[str]()
         self._lost: set[str] = set()  # without a yes in this round, and not heard of since
         self._decided_at = float("inf")
-        self._wanted = False
         self._proposal: Decision | None = None
         self._now = float("-inf")
         self._asked_at = float("inf")  # when the ballot of this round began
@@ -429,11 +429,11 @@ class Commitment:
         return [Send(Decide(self._tx, self._epoch, row.outcome, row.branch, row.reason, row.excluded), To.MEMBERS)]
 
     def _end(self, ended: Ended, signer: str) -> list[Effect]:
-        news = ended.state != "compensating" and ended.member not in self._ended
-        if not news or not self._moves(Cause.ENDING, ended, signer):
+        said = self._compensating if ended.state == "compensating" else self._ended
+        if ended.member in said | self._ended or not self._moves(Cause.ENDING, ended, signer):
             return []
-        self._ended.add(ended.member)
-        return [RecordEnded(ended.member, ended.outcome, ended.state == "heuristic")]
+        said.add(ended.member)
+        return [RecordEnded(ended.member, ended.outcome, ended.state)]
 
     def _tick(self) -> list[Effect]:
         if self.stage in {Stage.IDLE, Stage.VOTING} and self._now >= self._deadline:
@@ -468,8 +468,9 @@ class Commitment:
         """Whether the end of a branch is still to be reported."""
         row = self.decision
         late = self._now >= self._decided_at + ABORT_WAIT_SECONDS
-        left = (h for h in self._members if h not in self._ended)
-        return any(row is None or row.outcome_for(h) == "commit" or not (late or h in self._lost) for h in left)
+        gone = {h for h in self._members if late or h in self._lost} - self._compensating
+        left = self._members.keys() - self._ended
+        return any(row is None or row.outcome_for(h) == "commit" or h not in gone for h in left)
 
     def _missing(self) -> tuple[str, ...]:
         return tuple(h for h in self._members if h not in self._yes and h not in self._excluded)

@@ -5,7 +5,7 @@ The journals themselves are in `tutti.journal.sqlite` and `tutti.journal.postgre
 
 from __future__ import annotations
 
-from tutti.journal.participants import Enrolment, LogRow, Parked, ParticipantLog
+from tutti.journal.participants import Enrolment, LogRow, Parked, ParticipantLog, Resolution
 from tutti.journal.port import Journal
 from tutti.journal.records import (
     Answer,
@@ -31,6 +31,7 @@ __all__ = [
     "ParticipantLog",
     "Proposal",
     "QueuedStatus",
+    "Resolution",
     "Sent",
     "Undecided",
     "Unknown",

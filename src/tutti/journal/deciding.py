@@ -233,6 +233,13 @@ def ended(rows: Rows, reports: Sequence[Ended]) -> None:
             " WHERE ended.state = 'compensating'",
             *(report.member, report.outcome, report.state, report.tx),
         )
+        if report.state == "heuristic":
+            rows.run(
+                "INSERT INTO heuristics (tx, place, taken, detail, taken_by, recorded_at) SELECT t.tx, ?, ?, ?, ?, ?"
+                " FROM transactions t WHERE t.tx = ? ON CONFLICT DO NOTHING",
+                *(report.member, report.outcome, "reported by the member, against the decision", "", rows.now),
+                report.tx,
+            )
 
 
 def finish(rows: Rows, tx: str, epoch: int) -> None:

@@ -56,6 +56,19 @@ class Parked(msgspec.Struct, frozen=True):
     parked_at: float
 
 
+class Resolution(msgspec.Struct, frozen=True):
+    """An operator's word about a branch in doubt, shown until it is forgotten. `carried_out_at` is 0.0 while nobody has
+    acted by it; `decided` is what the transaction decided after all, where that is something else."""
+
+    subscriber: str
+    tx: str
+    outcome: Outcome
+    by: str = ""
+    resolved_at: float = 0.0
+    carried_out_at: float = 0.0
+    decided: Outcome | None = None
+
+
 class ParticipantLog(Protocol):
     """See the module. After `start` and until `close`, from any task of any event loop."""
 
@@ -77,8 +90,11 @@ class ParticipantLog(Protocol):
         """It ended. The record and the secret are kept, so that a repeated decision can be answered, until `forget`;
         payload key and events are not. Without a row there is nothing to keep."""
 
-    async def open_rows(self, subscriber: str) -> tuple[LogRow, ...]:
-        """Those that have not ended, of whichever instance, the oldest first."""
+    async def open_rows(self, subscriber: str = "") -> tuple[LogRow, ...]:
+        """Those that have not ended, of this subscriber or of all, of whichever instance, the oldest first."""
+
+    async def rows_of(self, tx: str) -> tuple[LogRow, ...]:
+        """Of every subscriber that has one in this transaction, ended or not, by name."""
 
     async def find(self, subscriber: str, tx: str) -> LogRow | None:
         """Ended or not."""
@@ -92,9 +108,27 @@ class ParticipantLog(Protocol):
     async def release(self, instance: str) -> None:
         """End the lease: another instance need not wait."""
 
-    async def take_over(self, subscriber: str, instance: str) -> tuple[LogRow, ...]:
-        """Open rows of instances whose lease ran out become those of `instance`, in one write; only these are returned.
-        An instance that has no living lease itself gets none: `beat` first."""
+    async def take_over(self, subscriber: str, instance: str, *, tx: str = "") -> tuple[LogRow, ...]:
+        """Open rows (or the one of `tx`) of instances whose lease ran out become those of `instance`, in one write;
+        only these are returned. An instance that has no living lease itself gets none: `beat` first."""
+
+    async def living(self) -> frozenset[str]:
+        """The instances whose lease has not run out."""
+
+    # The operator's word
+
+    async def resolve(self, subscriber: str, tx: str, outcome: Outcome, by: str = "") -> Resolution:
+        """How a branch in doubt is to be finished: this word, or the one that was first. Whichever instance acts for it
+        looks here."""
+
+    async def resolutions(self, subscriber: str = "") -> tuple[Resolution, ...]:
+        """Of this subscriber, or of all; the oldest first."""
+
+    async def carried_out(self, subscriber: str, tx: str, decided: Outcome | None = None) -> None:
+        """The branch was finished as the word says. `decided`: and the transaction's decision was the other."""
+
+    async def withdraw(self, subscriber: str, tx: str) -> bool:
+        """Forget the word. False if there was none."""
 
     # The operator's queue of compensations
 
@@ -120,5 +154,5 @@ class ParticipantLog(Protocol):
     # Retention
 
     async def forget(self, before: float) -> int:
-        """Remove rows that ended before then, unless something of them is parked. Returns how many; call again while it
-        is not 0."""
+        """Remove rows that ended before then, unless something of them is parked, or an operator's word about them is
+        not forgotten. Returns how many; call again while it is not 0."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from tutti.journal import participating
-from tutti.journal.participants import Enrolment, LogRow, Parked
+from tutti.journal.participants import Enrolment, LogRow, Parked, Resolution
 from tutti.journal.store import SqlStore
 from tutti.limits import JOURNAL_LEASE_SECONDS
-from tutti.model.transaction import Consumed, ParticipantRecord
+from tutti.model.transaction import Consumed, Outcome, ParticipantRecord
 
 
 class SqlParticipantLog(SqlStore):
@@ -20,8 +20,11 @@ class SqlParticipantLog(SqlStore):
     async def close_row(self, subscriber: str, tx: str, record: ParticipantRecord) -> None:
         await self._write(lambda rows: participating.close_row(rows, subscriber, tx, record))
 
-    async def open_rows(self, subscriber: str) -> tuple[LogRow, ...]:
+    async def open_rows(self, subscriber: str = "") -> tuple[LogRow, ...]:
         return await self._ask(lambda rows: participating.open_rows(rows, subscriber))
+
+    async def rows_of(self, tx: str) -> tuple[LogRow, ...]:
+        return await self._ask(lambda rows: participating.rows_of(rows, tx))
 
     async def find(self, subscriber: str, tx: str) -> LogRow | None:
         return await self._ask(lambda rows: participating.find(rows, subscriber, tx))
@@ -34,8 +37,25 @@ class SqlParticipantLog(SqlStore):
     async def release(self, instance: str) -> None:
         await self._write(lambda rows: participating.release(rows, instance))
 
-    async def take_over(self, subscriber: str, instance: str) -> tuple[LogRow, ...]:
-        return await self._write(lambda rows: participating.take_over(rows, subscriber, instance))
+    async def take_over(self, subscriber: str, instance: str, *, tx: str = "") -> tuple[LogRow, ...]:
+        return await self._write(lambda rows: participating.take_over(rows, subscriber, instance, tx))
+
+    async def living(self) -> frozenset[str]:
+        return await self._ask(participating.living)
+
+    # The operator's word
+
+    async def resolve(self, subscriber: str, tx: str, outcome: Outcome, by: str = "") -> Resolution:
+        return await self._write(lambda rows: participating.resolve(rows, subscriber, tx, outcome, by))
+
+    async def resolutions(self, subscriber: str = "") -> tuple[Resolution, ...]:
+        return await self._ask(lambda rows: participating.resolutions(rows, subscriber))
+
+    async def carried_out(self, subscriber: str, tx: str, decided: Outcome | None = None) -> None:
+        await self._write(lambda rows: participating.carried_out(rows, subscriber, tx, decided))
+
+    async def withdraw(self, subscriber: str, tx: str) -> bool:
+        return await self._write(lambda rows: participating.withdraw(rows, subscriber, tx))
 
     # The operator's queue
 

@@ -7,10 +7,11 @@ from typing import Final
 import msgspec
 
 from tutti.errors import Fenced, JournalUnfit, invariant
-from tutti.journal.participants import Enrolment, LogRow, Parked
+from tutti.journal.deciding import read_outcome
+from tutti.journal.participants import Enrolment, LogRow, Parked, Resolution
 from tutti.journal.rows import Row, Rows
 from tutti.limits import JOURNAL_REASON_MAX_CHARACTERS, JOURNAL_SHRINK_MAX_COUNT
-from tutti.model.transaction import Consumed, LogState, ParticipantRecord
+from tutti.model.transaction import Consumed, LogState, Outcome, ParticipantRecord
 
 # No name here is one of the journal's, so that both may stand in one database.
 TABLES: Final = """
@@ -43,6 +44,17 @@ CREATE TABLE IF NOT EXISTS participant_parked (
     reason TEXT NOT NULL,
     parked_at {number} NOT NULL,
     UNIQUE (subscriber, tx, publisher, type, place)
+);
+
+CREATE TABLE IF NOT EXISTS participant_resolutions (
+    subscriber TEXT NOT NULL,
+    tx TEXT NOT NULL,
+    outcome TEXT NOT NULL CHECK (outcome IN ('commit', 'abort')),
+    taken_by TEXT NOT NULL,
+    resolved_at {number} NOT NULL,
+    carried_out_at {number} NOT NULL DEFAULT 0,
+    decided TEXT NOT NULL DEFAULT '',
+    PRIMARY KEY (subscriber, tx)
 );
 
 CREATE TABLE IF NOT EXISTS participant_enrolments (
@@ -106,8 +118,12 @@ def close_row(rows: Rows, subscriber: str, tx: str, record: ParticipantRecord) -
 
 
 def open_rows(rows: Rows, subscriber: str) -> tuple[LogRow, ...]:
-    found = rows.all(_ROW + " WHERE subscriber = ? AND ended_at IS NULL ORDER BY number", subscriber)
-    return tuple(map(read_row, found))
+    chosen = " WHERE (? = '' OR subscriber = ?) AND ended_at IS NULL ORDER BY number"
+    return tuple(map(read_row, rows.all(_ROW + chosen, subscriber, subscriber)))
+
+
+def rows_of(rows: Rows, tx: str) -> tuple[LogRow, ...]:
+    return tuple(map(read_row, rows.all(_ROW + " WHERE tx = ? ORDER BY subscriber", tx)))
 
 
 def find(rows: Rows, subscriber: str, tx: str) -> LogRow | None:
@@ -147,21 +163,63 @@ def alive_until(rows: Rows, instance: str) -> float:
     return 0.0 if found is None else float(found[0])
 
 
-def take_over(rows: Rows, subscriber: str, instance: str) -> tuple[LogRow, ...]:
+def living(rows: Rows) -> frozenset[str]:
+    return frozenset(name for (name,) in rows.all("SELECT instance FROM participant_beats WHERE until > ?", rows.now))
+
+
+def take_over(rows: Rows, subscriber: str, instance: str, tx: str = "") -> tuple[LogRow, ...]:
     """The rows are locked first and the leases read after that: of two that come at once, the second sees whose they
     are."""
     if alive_until(rows, instance) <= rows.now:
         return ()
     others = (
         "SELECT body, instance, number FROM participant_rows"
-        " WHERE subscriber = ? AND ended_at IS NULL AND instance <> ? ORDER BY number"
+        " WHERE subscriber = ? AND ended_at IS NULL AND instance <> ? AND (? = '' OR tx = ?) ORDER BY number"
     )
-    found = rows.all(others + rows.lock, subscriber, instance)
+    found = rows.all(others + rows.lock, subscriber, instance, tx, tx)
     silent = {name for name in {row[1] for row in found} if alive_until(rows, name) <= rows.now}
     taken = [row for row in found if row[1] in silent]
     for _, _, number in taken:
         rows.run("UPDATE participant_rows SET instance = ? WHERE number = ?", instance, number)
     return tuple(read_row((body, instance)) for body, _, _ in taken)
+
+
+# The operator's word
+
+
+def resolve(rows: Rows, subscriber: str, tx: str, outcome: Outcome, by: str) -> Resolution:
+    rows.run(
+        "INSERT INTO participant_resolutions (subscriber, tx, outcome, taken_by, resolved_at) VALUES (?, ?, ?, ?, ?)"
+        " ON CONFLICT DO NOTHING",
+        *(subscriber, tx, outcome, by, rows.now),
+    )
+    [word] = [word for word in resolutions(rows, subscriber) if word.tx == tx]
+    return word
+
+
+def resolutions(rows: Rows, subscriber: str) -> tuple[Resolution, ...]:
+    found = rows.all(
+        "SELECT subscriber, tx, outcome, taken_by, resolved_at, carried_out_at, decided FROM participant_resolutions"
+        " WHERE (? = '' OR subscriber = ?) ORDER BY resolved_at, tx, subscriber",
+        *(subscriber, subscriber),
+    )
+    return tuple(
+        Resolution(name, one, read_outcome(outcome), by, at, done, read_outcome(decided) if decided else None)
+        for name, one, outcome, by, at, done, decided in found
+    )
+
+
+def carried_out(rows: Rows, subscriber: str, tx: str, decided: Outcome | None) -> None:
+    rows.run(
+        "UPDATE participant_resolutions SET decided = CASE WHEN ? = '' THEN decided ELSE ? END,"
+        " carried_out_at = CASE WHEN carried_out_at > 0 THEN carried_out_at ELSE ? END"
+        " WHERE subscriber = ? AND tx = ?",
+        *(decided or "", decided or "", rows.now, subscriber, tx),
+    )
+
+
+def withdraw(rows: Rows, subscriber: str, tx: str) -> bool:
+    return rows.run("DELETE FROM participant_resolutions WHERE subscriber = ? AND tx = ?", subscriber, tx) > 0
 
 
 # The operator's queue
@@ -227,7 +285,8 @@ def forget(rows: Rows, before: float) -> int:
     return rows.run(
         "DELETE FROM participant_rows WHERE number IN (SELECT r.number FROM participant_rows r"
         " WHERE r.ended_at IS NOT NULL AND r.ended_at < ? AND NOT EXISTS"
-        " (SELECT 1 FROM participant_parked p WHERE p.subscriber = r.subscriber AND p.tx = r.tx)"
+        " (SELECT 1 FROM participant_parked p WHERE p.subscriber = r.subscriber AND p.tx = r.tx) AND NOT EXISTS"
+        " (SELECT 1 FROM participant_resolutions o WHERE o.subscriber = r.subscriber AND o.tx = r.tx)"
         " ORDER BY r.ended_at LIMIT ?)",
         *(before, JOURNAL_SHRINK_MAX_COUNT),
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, Literal
 
 import msgspec
@@ -93,14 +93,29 @@ def everybody(offer: Offer) -> bool:  # noqa: ARG001  the signature of a rule th
 class CensusRule(msgspec.Struct, frozen=True):
     """Who is accepted. The first `at_most` win; the census ends when it is full, or all `named` have joined (and no
     `at_most` was set), or after `within` seconds; it fails unless then at least `at_least` joined, all `named` among
-    them, and `predicate` holds for their offers. `predicate` and `vital` are pure and do not raise."""
+    them, and `predicate` holds for their offers. `predicate` and `vital` are pure; one that raises fails the census."""
 
     at_least: int = 1
     at_most: int | None = None
     within: float = 5.0
-    named: frozenset[str] = frozenset()
+    named: Collection[str] = frozenset()
     predicate: Callable[[tuple[Offer, ...]], bool] | None = None
     vital: Callable[[Offer], bool] = everybody
+
+    def __post_init__(self) -> None:
+        if isinstance(self.named, str):
+            raise DeclarationError(f"a census with named={self.named!r}", hint=f"give a set: named={{{self.named!r}}}")
+        if self.at_least < 0 or not self.within > 0:
+            raise DeclarationError(
+                f"a census with at_least={self.at_least}, within={self.within}",
+                hint="at_least is 0 or more, within is seconds above 0",
+            )
+        needed = max(1, self.at_least, len(self.named))
+        if self.at_most is not None and self.at_most < needed:
+            raise DeclarationError(
+                f"a census with at_most={self.at_most} can never succeed: {needed} are needed",
+                hint="at_most is at least 1, at_least, and the number of those named",
+            )
 
 
 # Counting

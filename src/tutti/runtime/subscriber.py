@@ -188,6 +188,8 @@ class Subscriber:
         _check_class(self.name, event)
 
         def declare(function: Callable[P, R]) -> Handler[P, R]:
+            if isinstance(function, Handler):  # declared already: one function may have several subscriptions
+                function = function.function
             title = name if name is not None else str(getattr(function, "__name__", ""))
             where_it_is = f"handler {title!r} of subscriber {self.name!r}"
             if title in self.subscriptions:

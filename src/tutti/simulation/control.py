@@ -245,6 +245,8 @@ class Control(Site):
             case t.Answer():
                 self.ground.see(self.name, Answered(post.tx, effect.request, effect.answer))
                 self.answered(post, effect.answer)
+            case t.RecordEnded(state="compensating"):
+                pass  # for people
             case t.RecordEnded():
                 member, outcome = effect.member, effect.outcome
                 journal.write(self, lambda: journal.record_ended(post.tx, member, outcome), lambda _: None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
@@ -27,6 +28,9 @@ class Remembered:
 
     def note(self, text: str) -> None:
         self.notes.append(text)
+
+    def screen(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def fail(self, problem: Problem) -> None:
         self.problems.append(problem)

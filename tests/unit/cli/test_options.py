@@ -103,8 +103,8 @@ def test_what_is_no_error_of_ours_asks_for_a_report() -> None:
 def test_every_command_has_the_common_options() -> None:
     group = typer.main.get_command(app)
     commands = dict(group.commands)  # type: ignore[attr-defined]  # a group
-    groups = [commands.pop(name) for name in ("types", "dead", "queues", "subscribers")]
+    groups = [commands.pop(name) for name in ("types", "dead", "queues", "subscribers", "tx", "group")]
     every = [*commands.values(), *(command for group in groups for command in group.commands.values())]
-    assert len(every) == 17
+    assert len(every) == 26
     for command in every:
         assert set(Common.__struct_fields__) <= {parameter.name for parameter in command.params}, command.name

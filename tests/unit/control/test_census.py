@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tutti.control.census import Called, Census, Effect, Settled, Stage, Unsettled, Withdrawn
-from tutti.errors import InvariantViolated
+from tutti.errors import DeclarationError
 from tutti.model.messages import Dismiss, Invite, Join, Received, Send, Ticked, To, Vote
 from tutti.model.transaction import CensusRule, member_hash
 
@@ -137,5 +137,16 @@ def test_keys_for_wrapping_are_passed_on_by_hash() -> None:
 
 
 def test_a_rule_that_nobody_can_meet_is_refused() -> None:
-    with pytest.raises(InvariantViolated):
+    with pytest.raises(DeclarationError):
         Census(CensusRule(at_least=3, at_most=2), INVITE)
+
+
+@pytest.mark.parametrize("part", ["predicate", "vital"])
+@pytest.mark.parametrize("named", [frozenset(), frozenset({"ada"})])
+def test_a_rule_that_raises_fails_the_census(part: str, named: frozenset[str]) -> None:
+    def judge(offered: object) -> bool:
+        raise ZeroDivisionError("oops")
+
+    machine = census(CensusRule(at_most=None if named else 1, named=named, **{part: judge}))  # type: ignore[arg-type]  # one of two
+    assert failed(join(machine, 1, name="ada")) == "the rule of the census raised ZeroDivisionError: oops"
+    assert machine.stage is Stage.FAILED

@@ -4,7 +4,17 @@ from typing import Literal
 
 import pytest
 
-from tutti.control.commitment import OWN, Ballot, Commitment, Effect, Excluded, Reopened, Stage, Wanted
+from tutti.control.commitment import (
+    ABORT_WAIT_SECONDS,
+    OWN,
+    Ballot,
+    Commitment,
+    Effect,
+    Excluded,
+    Reopened,
+    Stage,
+    Wanted,
+)
 from tutti.control.transaction.messages import (
     AbortRequested,
     Broken,
@@ -287,12 +297,22 @@ def test_the_decision_is_repeated_until_everybody_has_ended() -> None:
     assert machine.step(Received(Ended(TX, "h1", "commit"), "k1", 4.0)) == []
     assert machine.step(Received(Ended(TX, "h2", "commit"), "k1", 4.0)) == [], "not its key"
     assert machine.step(Received(Ended(TX, "h9", "commit"), "k9", 4.0)) == [], "a stranger"
-    assert machine.step(Received(Ended(TX, "h2", "abort", "compensating"), "k2", 4.0)) == [], "only news"
     odd = Ended(TX, "h2", "abort", "heuristic")
-    assert machine.step(Received(odd, "k2", 4.0)) == [RecordEnded("h2", "abort", heuristic=True)]
+    assert machine.step(Received(odd, "k2", 4.0)) == [RecordEnded("h2", "abort", "heuristic")]
     last = machine.step(Received(Ended(TX, "h3", "commit"), "k3", 4.0))
     assert last == [RecordEnded("h3", "commit"), Finished("commit")]
     assert machine.wake_at is None
+
+
+def test_who_compensates_is_waited_for() -> None:
+    machine = Commitment(TX, EPOCH, MEMBERS, deadline=DEADLINE)
+    machine.step(JournalDecided(Decision(TX, "abort", EPOCH), 1.0))
+    news = Received(Ended(TX, "h1", "abort", "compensating"), "k1", 2.0)
+    assert machine.step(news) == [RecordEnded("h1", "abort", "compensating")]
+    assert machine.step(news) == [], "it is said once"
+    assert Finished("abort") not in machine.step(Ticked(2.0 + ABORT_WAIT_SECONDS)), "the others are not waited for"
+    last = machine.step(Received(Ended(TX, "h1", "abort"), "k1", 3.0 + ABORT_WAIT_SECONDS))
+    assert last == [RecordEnded("h1", "abort"), Finished("abort")]
 
 
 def test_a_decision_never_changes() -> None:

@@ -213,3 +213,15 @@ def test_every_public_name_can_be_inspected() -> None:
         value = getattr(tutti, name)
         if isinstance(value, type) and not issubclass(value, Exception):
             inspect.signature(value)
+
+
+async def test_one_function_may_have_several_subscriptions() -> None:
+    first, second = tutti.Subscriber("first"), tutti.Subscriber("second")
+
+    @first.on(Trade)
+    @second.on(Trade)
+    async def book(event: Trade) -> None: ...
+
+    assert first.subscriptions["book"].is_async
+    assert second.subscriptions["book"].is_async
+    assert first.subscriptions["book"].function is second.subscriptions["book"].function

@@ -303,11 +303,11 @@ class Answer(msgspec.Struct, frozen=True, tag_field="kind", tag=True):
 
 
 class RecordEnded(msgspec.Struct, frozen=True):
-    """Write into the journal, some time, that this member's branch has ended. No answer."""
+    """Write into the journal, some time, that this member's branch has ended, or that it compensates. No answer."""
 
     member: str
     outcome: Outcome
-    heuristic: bool = False
+    state: Literal["ended", "compensating", "heuristic"] = "ended"
 
 
 class Finished(msgspec.Struct, frozen=True):

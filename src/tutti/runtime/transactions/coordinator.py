@@ -26,7 +26,7 @@ from tutti.limits import (
     OUTCOMES_KEPT_SECONDS,
     RECORDS_KEPT_SECONDS,
 )
-from tutti.model.messages import Decide, Ended, Inquiry, Standing
+from tutti.model.messages import MANAGER, Decide, Ended, Inquiry, Standing
 from tutti.model.status import ManifestReference, Span, TransactionStatus, named, spans_of
 from tutti.model.subjects import token
 from tutti.model.transaction import CensusRule, Decision
@@ -211,7 +211,10 @@ class Coordinator:
     def _from_members(self, packet: bytes, _: str) -> None:
         for received in self.channel.open(packet):
             managed = self._managed.get(received.message.tx)
-            if managed is not None:
+            if managed is not None and isinstance(received.message, Decide):
+                if received.signer == MANAGER:  # an operator, or a successor, was quicker
+                    self.spawn(managed.learn())
+            elif managed is not None:
                 managed.take(received)
             elif isinstance(received.message, Inquiry):
                 self.spawn(self._answer(received.message))

@@ -58,7 +58,7 @@ class Groups:
                 self._known.pop(group, None)
                 raise GroupUnfit(
                     f"of the group {group!r}, {', '.join(dead)} cannot be heard",
-                    hint="start it again, or take it out of the group: `tutti group rm`",
+                    hint=f"start it again, or take it out of the group: `tutti group rm {group} {dead[0]}`",
                 )
             await asyncio.sleep(0.05)
 

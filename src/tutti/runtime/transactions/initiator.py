@@ -60,7 +60,9 @@ class Wish(msgspec.Struct, frozen=True):
 
     def intent(self) -> Intent:
         rule = self.census
-        terms = CensusTerms(rule.at_least, rule.at_most, rule.within, rule.named) if rule is not None else None
+        terms = None
+        if rule is not None:
+            terms = CensusTerms(rule.at_least, rule.at_most, rule.within, frozenset(rule.named))
         return Intent(
             type=self.kind.name,
             seconds=self.seconds,

@@ -113,8 +113,7 @@ class Managed:
             case told.QueueStatus():
                 self.spawn(self._queue_work_ended())
             case told.RecordEnded():
-                state: Any = "heuristic" if effect.heuristic else "ended"
-                self._coordinator.ended(Ended(self.tx, effect.member, effect.outcome, state))
+                self._coordinator.ended(Ended(self.tx, effect.member, effect.outcome, effect.state))
             case told.Finished():
                 self._finish(effect.outcome)
             case told.Opened():
@@ -210,6 +209,21 @@ class Managed:
         else:
             self.take(told.JournalDecided(stands, self.now))
             self._coordinator.relay()
+
+    async def learn(self) -> None:
+        """Somebody says, with the journal's key, that it is decided, and not by us: what the journal says counts."""
+        journal = self._coordinator.journal
+        try:
+            stands = await journal.decision(self.tx)
+            if not isinstance(stands, Decision) or self._machine.outcome is not None:
+                return
+            self.take(told.JournalDecided(stands, self.now))
+            status = await self._status(stands)
+            if status is not None:
+                await journal.queue_status(status, self.epoch)
+                self._coordinator.relay()
+        except JournalError as error:
+            log.info("%s: what was decided elsewhere is learnt later: %s", self.tx, error)
 
     async def _status(self, decision: Decision) -> TransactionStatus | None:
         """None if the log cannot be read now: the recovery announces it later, from the log."""

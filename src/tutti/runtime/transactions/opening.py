@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from tutti.errors import DeclarationError
 from tutti.journal import Journal
 from tutti.journal.sqlite import SqliteJournal
 from tutti.resources import Resource
@@ -25,6 +26,10 @@ def coordinator_opener(
 ) -> Callable[[Context], Awaitable[Coordinator]]:
     """`journal`: a folder, or the URL of a PostgreSQL; None: it lives no longer than the process, for tests. `folder`
     has the key where the journal itself is no folder."""
+    if "://" in str(journal) and not str(journal).startswith(_POSTGRES):
+        raise DeclarationError(
+            f"{str(journal).partition('://')[0]}:// is no place for a journal", hint="name a folder, or postgresql://…"
+        )
 
     async def open_coordinator(context: Context) -> Coordinator:
         known = {one.name: one for one in resources}

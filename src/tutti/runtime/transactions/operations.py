@@ -56,7 +56,9 @@ class Operations:
         self._handling: asyncio.Task[None] | None = None
         self._sessions: dict[int, dict[str, Session]] = {}  # by round, then by suffix
         self._in_log = False  # a row of ours is, or may be, in the participants' log
-        self._heuristic: Outcome | None = None
+        self._heuristic: Outcome | None = None  # as an operator wanted it
+        self._contradicted: Outcome | None = None  # by the decision
+        self._told_operator = False
         self._undoing = Undoing(site, taking)
         self.heard: dict[tuple[str, str, int], Heard] = {}
         self.kept: dict[Consumed, Kept] = {}  # what was handled, if it may have to be compensated
@@ -113,6 +115,7 @@ class Operations:
             answer = await self._perform(self._queue.popleft())
             if answer is not None:
                 self._taking.take(answer)
+            await self._tell_operator()
         self._task = None
 
     def _ended(self, task: asyncio.Task[None]) -> None:
@@ -315,8 +318,23 @@ class Operations:
         )
         record = self._taking.last_record
         if record is not None:
-            with contextlib.suppress(JournalError):
+            with contextlib.suppress(JournalError):  # the operator's word stands in the log, too
                 await self._site.log.write(self._row(record))
+                self._in_log = True
+        if effect.decided is not None:
+            self._contradicted = effect.decided
+            self._told_operator = False
+
+    async def _tell_operator(self) -> None:
+        """That the branch is finished by the operator's word and, later, that it was decided otherwise."""
+        if self._told_operator or self._heuristic is None or self._taking.machine.outcome is None:
+            return
+        try:
+            await self._site.log.carried_out(self._site.subscriber, self._taking.tx, self._contradicted)
+        except JournalError as error:
+            log.warning("%s: %s: the log does not show yet: %s", self._site.subscriber, self._taking.tx, error)
+        else:
+            self._told_operator = True
 
     async def _park(self, effect: p.Park) -> None:
         """The machine waits for the operator meanwhile, so nothing else is kept waiting here."""

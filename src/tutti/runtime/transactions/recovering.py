@@ -65,8 +65,21 @@ class Recovering:
             if any(row.instance != self._site.instance for row in rows):
                 for row in await self._site.log.take_over(self._site.subscriber, self._site.instance):
                     self._resume(row)
+            await self._follow_operator()
         except (JournalError, ResourceError) as error:
             log.warning("%s: what others left is looked for again: %s", self._site.subscriber, error)
+
+    async def _follow_operator(self) -> None:
+        """Who resolves a branch in doubt writes it into the log; whoever forgets it takes the word out again, and then
+        nobody asks for the decision any more."""
+        if not self._host.takings:
+            return
+        words = {word.tx: word.outcome for word in await self._site.log.resolutions(self._site.subscriber)}
+        for tx, taking in tuple(self._host.takings.items()):
+            if tx in words:
+                taking.take(p.Resolved(words[tx], self._site.now))
+            elif taking.machine.outcome is not None:
+                self._host.drop(taking)
 
     def _resume(self, row: LogRow) -> None:
         if row.tx in self._host.takings:

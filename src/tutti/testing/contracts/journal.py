@@ -417,6 +417,14 @@ class KeepingContract(_Contract):
         assert await kit.journal.forget_heuristic(tx) == 1
         assert await kit.journal.heuristics() == ()
 
+    async def test_an_end_against_the_decision_is_a_heuristic(self, kit: JournalKit) -> None:
+        tx = await kit.decided("commit")
+        reports = [Ended(tx, "hotel", "abort", "heuristic"), Ended("j-unknown-1", "hotel", "abort", "heuristic")]
+        for _ in range(2):
+            await kit.journal.ended(reports)
+        [found] = await kit.journal.heuristics()
+        assert (found.tx, found.place, found.taken) == (tx, "hotel", "abort")
+
     async def test_old_outcomes_shrink_and_stay(self, kit: JournalKit) -> None:
         committed, aborted = await kit.decided("commit"), await kit.decided("abort")
         branched = await kit.begun()

@@ -235,6 +235,68 @@ class QueueContract(_Contract):
         assert [p.event for p in await log.parked("hotel")] == [second]
 
 
+class OperatorContract(_Contract):
+    """resolve, resolutions, carried_out, withdraw; and what an operator looks at."""
+
+    async def test_the_first_word_stands_until_it_is_withdrawn(
+        self, place: ParticipantLogPlace, log: ParticipantLog
+    ) -> None:
+        word = await log.resolve("hotel", "j-1", "commit", "ada")
+        assert (word.outcome, word.by, word.carried_out_at, word.decided) == ("commit", "ada", 0.0, None)
+        assert word.resolved_at > 0
+        other = await place.open()
+        assert await other.resolve("hotel", "j-1", "abort", "bob") == word
+        flight = await other.resolve("flight", "j-1", "abort")
+        assert await log.resolutions("hotel") == (word,)
+        assert set(await log.resolutions()) == {word, flight}
+        assert await log.withdraw("hotel", "j-1")
+        assert not await other.withdraw("hotel", "j-1")
+        assert await log.resolutions() == (flight,)
+
+    async def test_what_became_of_a_word_is_noted(self, log: ParticipantLog) -> None:
+        await log.resolve("hotel", "j-1", "commit")
+        await log.carried_out("hotel", "j-1")
+        [first] = await log.resolutions()
+        assert first.carried_out_at > 0
+        await log.carried_out("hotel", "j-1", "abort")
+        await log.carried_out("hotel", "j-1")
+        await log.carried_out("hotel", "j-2", "abort")
+        [second] = await log.resolutions()
+        assert second == msgspec.structs.replace(first, decided="abort")
+
+    async def test_a_row_with_a_word_about_it_is_not_forgotten(
+        self, place: ParticipantLogPlace, log: ParticipantLog
+    ) -> None:
+        await log.write(row_of("j-1", "voted"))
+        await log.resolve("hotel", "j-1", "commit")
+        await log.close_row("hotel", "j-1", row_of("j-1", "committed").record)
+        await place.pass_time(0.01)
+        assert await log.forget(await log.now()) == 0
+        await log.withdraw("hotel", "j-1")
+        assert await log.forget(await log.now()) == 1
+
+    async def test_rows_are_found_whoever_they_belong_to(self, log: ParticipantLog) -> None:
+        hotel, flight, other = row_of("j-1", "voted"), row_of("j-1", subscriber="flight"), row_of("j-2")
+        for row in (hotel, flight, other):
+            await log.write(row)
+        assert await log.rows_of("j-1") == (flight, hotel)
+        assert await log.open_rows() == (hotel, flight, other)
+        await log.close_row("flight", "j-1", row_of("j-1", "aborted").record)
+        assert [row.subscriber for row in await log.rows_of("j-1")] == ["flight", "hotel"]
+        assert await log.open_rows() == (hotel, other)
+
+    async def test_one_transaction_alone_is_taken_over(self, place: ParticipantLogPlace, log: ParticipantLog) -> None:
+        await log.write(row_of("j-1", "voted", instance="dead"))
+        await log.write(row_of("j-2", "voted", instance="dead"))
+        await log.beat("i2", seconds=60.0)
+        await log.beat("i3", seconds=LEASE)
+        assert await log.living() == {"i2", "i3"}
+        assert [row.tx for row in await log.take_over("hotel", "i2", tx="j-2")] == ["j-2"]
+        assert {row.tx: row.instance for row in await log.open_rows()} == {"j-1": "dead", "j-2": "i2"}
+        await place.pass_time(LEASE)
+        assert await log.living() == {"i2"}
+
+
 class EnrolmentContract(_Contract):
     """enrol, enrolment, resign."""
 
@@ -272,5 +334,7 @@ class LifeContract(_Contract):
         assert await log.find("hotel", "j-1") == row_of("j-1")
 
 
-class ParticipantLogContract(RowContract, InstanceContract, QueueContract, EnrolmentContract, LifeContract):
+class ParticipantLogContract(
+    RowContract, InstanceContract, QueueContract, OperatorContract, EnrolmentContract, LifeContract
+):
     """All of it."""

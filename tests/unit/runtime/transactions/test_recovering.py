@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 import pytest_asyncio
 
@@ -16,7 +18,7 @@ from tutti.journal.sqlite import SqliteParticipantLog
 from tutti.model.envelope import Envelope
 from tutti.model.involvement import Involvement
 from tutti.model.messages import Ended
-from tutti.model.transaction import PUBLISHER, Consumed, ParticipantRecord, member_hash
+from tutti.model.transaction import PUBLISHER, Consumed, Outcome, ParticipantRecord, member_hash
 from tutti.resources import BranchId
 from tutti.resources.memory import MemoryResource, MemoryStore
 from tutti.runtime.bus import Bus
@@ -224,3 +226,62 @@ async def test_a_branch_that_no_row_knows_is_not_touched(bus: Bus, left: Left) -
     async with bus.serve(rooms.subscriber):
         assert len(rooms.store.prepared) == 1
     assert len(rooms.store.prepared) == 1
+
+
+# The operator's word
+
+
+@pytest.mark.parametrize(("word", "decided"), [("commit", "commit"), ("abort", "commit"), ("commit", "abort")])
+async def test_an_operators_word_is_carried_out_and_compared_with_the_decision(
+    bus: Bus, left: Left, word: Outcome, decided: Outcome
+) -> None:
+    rooms = Rooms()
+    await left.prepared(rooms)
+    await left.log.write(left.row(resources=("calendar 1",)))
+    async with bus.serve(rooms.subscriber):
+        await left.log.resolve("rooms", left.script.tx, word, "ada")
+        await until_noted(left, carried_out=True)
+        assert not rooms.store.prepared
+        assert rooms.store.data == ({"FW26": left.script.tx} if word == "commit" else {})
+        given = await left.end(decided)
+        assert (given.outcome, given.state) == (word, "ended" if word == decided else "heuristic")
+        await until_closed(left)
+    [noted] = await left.log.resolutions("rooms")
+    assert noted.decided == (decided if word != decided else None)
+
+
+async def test_a_word_that_was_given_while_nobody_ran_is_carried_out_at_the_start(bus: Bus, left: Left) -> None:
+    rooms = Rooms()
+    await left.prepared(rooms)
+    await left.log.write(left.row(resources=("calendar 1",)))
+    await left.log.resolve("rooms", left.script.tx, "abort")
+    async with bus.serve(rooms.subscriber):
+        await until_noted(left, carried_out=True)
+    assert not rooms.store.prepared
+    assert rooms.store.data == {}
+
+
+async def test_nobody_asks_any_more_once_the_operator_has_forgotten(bus: Bus, left: Left) -> None:
+    rooms = Rooms()
+    await left.prepared(rooms)
+    await left.log.write(left.row(resources=("calendar 1",)))
+    async with bus.serve(rooms.subscriber):
+        await left.log.resolve("rooms", left.script.tx, "abort")
+        await until_noted(left, carried_out=True)
+        assert _taken_up(bus, left), "it goes on asking for the decision"
+        record = left.row().record
+        await left.log.close_row("rooms", left.script.tx, msgspec.structs.replace(record, state="aborted"))
+        await left.log.withdraw("rooms", left.script.tx)
+        await until(lambda: not _taken_up(bus, left))
+
+
+async def until_noted(left: Left, *, carried_out: bool) -> None:
+    async with asyncio.timeout(20):
+        while [bool(word.carried_out_at) for word in await left.log.resolutions("rooms")] != [carried_out]:
+            await asyncio.sleep(0.01)
+
+
+async def until_closed(left: Left) -> None:
+    async with asyncio.timeout(20):
+        while await left.log.open_rows("rooms"):
+            await asyncio.sleep(0.01)
