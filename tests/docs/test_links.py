@@ -34,6 +34,8 @@ def broken(page: Path, text: str) -> list[str]:
             found.append(f"{link}: there is no such file")
         elif anchor and target.suffix == ".md" and anchor not in anchors(target.read_text() if path else text):
             found.append(f"{link}: there is no such heading")
+        elif anchor and target.suffix == ".py" and f"def {anchor}(" not in target.read_text():
+            found.append(f"{link}: there is no such function")
     return found
 
 
@@ -44,13 +46,16 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_a_broken_link_is_found(tmp_path: Path) -> None:
     (tmp_path / "b.md").write_text("# One & two!\n```\n# no heading\n```\n")
+    (tmp_path / "t.py").write_text("def test_a(): ...")
     page = tmp_path / "a.md"
     text = (
         "## Here\n[1](b.md) [2](b.md#one--two) [3](c.md) [4](b.md#no-heading) [5](#here) [6](#there) [7](https://x/#y)"
+        "\n[8](t.py#test_a) [9](t.py#test_b)"
     )
     page.write_text(text)
     assert broken(page, text) == [
         "c.md: there is no such file",
         "b.md#no-heading: there is no such heading",
         "#there: there is no such heading",
+        "t.py#test_b: there is no such function",
     ]
