@@ -219,8 +219,11 @@ class Coordinator:
             elif isinstance(received.message, Inquiry):
                 self.spawn(self._answer(received.message))
 
-    def _beat(self, _: bytes, subject: str) -> None:
+    def _beat(self, group: bytes, subject: str) -> None:
+        """With the name of a group: who acts in it has changed."""
         self._beats[subject.rpartition(".")[2]] = self.clock.monotonic()
+        if group:
+            self.groups.changed(group.decode(errors="replace"))
 
     def _asked(self, packet: bytes, _: str) -> None:
         for received in self.channel.open(packet):

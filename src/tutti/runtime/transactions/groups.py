@@ -32,35 +32,44 @@ class Groups:
     async def members(self, group: str, type_name: str) -> tuple[Enrolment, ...]:
         """All that enrolled for this type of transaction. `GroupUnfit` if one of those that are vital is not alive:
         that is known before the work begins."""
-        clock = self._coordinator.clock
+        members, fresh = await self._enrolled(group, type_name, keep=True)
+        while dead := [m.subscriber for m in members if m.vital and not self._lives(m)]:
+            if fresh and not self._just_began():
+                raise GroupUnfit(
+                    f"of the group {group!r}, {', '.join(dead)} cannot be heard",
+                    hint=f"start it again, or take it out of the group: `tutti group rm {group} {dead[0]}`",
+                )
+            if fresh:
+                await asyncio.sleep(0.05)
+            members, fresh = await self._enrolled(group, type_name, keep=False)  # another instance may act by now
+        return members
+
+    def changed(self, group: str) -> None:
+        """Somebody who joins it, leaves it, or acts for another says so."""
+        self._known.pop(group, None)
+
+    async def _enrolled(self, group: str, type_name: str, *, keep: bool) -> tuple[tuple[Enrolment, ...], bool]:
+        """The members, and whether they were read just now."""
+        now = self._coordinator.clock.monotonic()
         roster = self._known.get(group)
-        if roster is None or clock.monotonic() - roster.read_at > GROUP_KEPT_SECONDS:
-            roster = self._known[group] = Roster(await self._read(group), clock.monotonic())
+        fresh = roster is None or not keep or now - roster.read_at > GROUP_KEPT_SECONDS
+        if roster is None or fresh:
+            roster = self._known[group] = Roster(await self._read(group), now)
         members = tuple(member for member in roster.members if member.type == type_name)
         if not members:
             raise GroupUnfit(
                 f"nobody is enrolled in the group {group!r} for {type_name}",
                 hint=f"start a subscriber that declares `subscriber.enrol({group!r}, …)`",
             )
-        await self._require_life(group, members)
-        return members
+        return members, fresh
 
     async def _read(self, group: str) -> tuple[Enrolment, ...]:
         entries = await self._coordinator.context.transport.state_list(group_prefix(group))
         return tuple(decode_enrolment(entry.key, entry.value) for entry in entries if entry.value)
 
-    async def _require_life(self, group: str, members: tuple[Enrolment, ...]) -> None:
+    def _just_began(self) -> bool:
         """A process that has just begun to listen gives them the time of a few heartbeats to be heard."""
-        clock = self._coordinator.clock
-        until = self._coordinator.listening_since + MEMBER_LOST_SECONDS
-        while dead := [m.subscriber for m in members if m.vital and not self._lives(m)]:
-            if clock.monotonic() >= until:
-                self._known.pop(group, None)
-                raise GroupUnfit(
-                    f"of the group {group!r}, {', '.join(dead)} cannot be heard",
-                    hint=f"start it again, or take it out of the group: `tutti group rm {group} {dead[0]}`",
-                )
-            await asyncio.sleep(0.05)
+        return self._coordinator.clock.monotonic() < self._coordinator.listening_since + MEMBER_LOST_SECONDS
 
     def _lives(self, member: Enrolment) -> bool:
         heard = self._coordinator.heard(member.instance)

@@ -73,6 +73,7 @@ class Membership:
             await self._site.context.transport.state_put(
                 enrolment_key(self.group, self._site.subscriber), b"", expected=revision
             )
+            self._tell()
         await self._site.log.resign(self.group, self._site.subscriber)
 
     async def _enrol(self) -> None:
@@ -156,6 +157,13 @@ class Membership:
 
     async def _put(self, record: Enrolment, expected: int) -> None:
         await self._site.context.transport.state_put(record.record_key, encode_enrolment(record), expected=expected)
+        self._tell()
+
+    def _tell(self) -> None:
+        """Publishers keep what they read of a group for a moment: who changes it says so, with a heartbeat."""
+        context = self._site.context
+        with contextlib.suppress(BusError):
+            context.transport.emit(context.layout.heartbeat(self._site.instance), {}, self.group.encode())
 
 
 async def _hears(listener: Listener) -> bool:
