@@ -51,6 +51,8 @@ TuttiError
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TuttiError(Exception):
     """Every error of Tutti: `what` happened and where, and a `hint` that says what to do."""
@@ -255,7 +257,7 @@ class TransactionError(TuttiError):
 class CensusFailed(TransactionError):
     """There was no transaction. `replies` are the offers of those who joined."""
 
-    def __init__(self, what: str, *, tx: str = "", replies: tuple[object, ...] = (), hint: str = "") -> None:
+    def __init__(self, what: str, *, tx: str = "", replies: tuple[Any, ...] = (), hint: str = "") -> None:
         super().__init__(what, tx=tx, hint=hint)
         self.replies = replies
 
