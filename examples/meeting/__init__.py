@@ -8,7 +8,8 @@ Gudes, Bacon: Transactions in Content-Based Publish/Subscribe Middleware). What 
     rooms.py       a subscriber that refuses
     invitees.py    two subscribers, made by one function
     tickets.py     a subscriber that cannot wait, and compensates
-    deputy.py      whoever shares the journal finishes for an organiser that died
+
+The deputy, who finishes for an organiser that died, is `tutti up --resource examples.meeting.organiser:calendar`.
 
 `staging/` makes a play of it:
 

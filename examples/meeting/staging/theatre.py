@@ -90,7 +90,9 @@ class Theatre:
         return player
 
     async def _stand_by(self) -> None:
-        deputy = await self._start("deputy", "examples.meeting.staging.perform", "examples.meeting.deputy")
+        """A manager as a service, as anybody would start it; it shares the organiser's journal, and its database."""
+        command = ("tutti.cli", "up", "--resource", "examples.meeting.organiser:calendar", "--json")
+        deputy = await self._start("deputy", "examples.meeting.staging.perform", *command)
         await self._until(deputy.ready.is_set, "the deputy is ready")
 
     async def organise(self, subject: str, starts: datetime, room: str, *, by_train: bool) -> Player:
