@@ -202,6 +202,7 @@ CLOSE_LOG_ATTEMPTS_COUNT: Final = (
 )
 TRANSACTION_SECONDS: Final = 60.0  # the deadline of a transaction whose publisher names none
 TRANSACTION_MAX_SECONDS: Final = 86_400.0  # members hold locks so long
+TRANSACTION_ATTEMPTS_MAX_COUNT: Final = 100  # of a handler; all the while everybody's locks are held
 COMMIT_TIMEOUT_SECONDS: Final = 30.0  # that commit() waits before it says what it waits for
 MANAGER_WATCH_SECONDS: Final = 0.25  # how often a manager looks whose heartbeats are missing
 MEMBER_LOST_SECONDS: Final = 3.0  # without a heartbeat: six were missed

@@ -94,6 +94,44 @@ async def test_nothing_is_tried_again_behind_the_transactions_back(stage: Stage)
     assert [letter async for letter in bus.dead.each()] == [], "an abort is no dead letter"
 
 
+async def test_a_publisher_may_allow_more_attempts_and_each_begins_afresh(stage: Stage) -> None:
+    bus = await stage.bus()
+    rooms = await stage.member("rooms")
+    other = await stage.database()
+    ledger = await stage.resource("ledger", other)
+    rooms.subscriber.resources = (*rooms.subscriber.resources, ledger)
+    failures = 2
+
+    async def flaky(event: Invitation, tx: tutti.Branch) -> None:
+        nonlocal failures
+        db = await tx.enlist(ledger)
+        await db.execute("insert into booked (room, tx) values ($1, $2)", f"{failures} {event.room}", tx.id)
+        if failures:
+            failures -= 1
+            await db.execute("insert into booked (room, tx) values (null, $1)", tx.id)  # a statement that fails
+
+    rooms.subscriber.on(Invitation, name="flaky", policy=tutti.Policy(backoff=tutti.Backoff(first=0.01)))(flaky)
+    async with serving(bus, rooms):
+        async with meeting(bus, 1, attempts=3) as tx:
+            await tx.publish(Invitation("FW26"))
+            await tx.commit(wait="ended")
+        assert await stage.booked(other) == ["0 FW26"]
+        assert await rooms.booked() == rooms.calls == ["FW26"], "the other handler had succeeded"
+        failures = 3
+        with fails_with(TransactionAborted, "null value"):
+            async with meeting(bus, 1, attempts=3) as tx:
+                await tx.publish(Invitation("FW27"))
+        assert failures == 0
+        # What was published cannot be taken back: such an attempt is the last.
+        rooms.mood = "react, then fail"
+        with fails_with(TransactionAborted):
+            async with meeting(bus, 1, attempts=3) as tx:
+                await tx.publish(Invitation("FW28"))
+        assert rooms.calls.count("FW28") == 1
+        await all_idle(bus)
+    assert (await rooms.booked(), await stage.booked(other)) == (["FW26"], ["0 FW26"])
+
+
 # Several types, handlers, resources
 
 

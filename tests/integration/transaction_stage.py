@@ -179,6 +179,8 @@ class Member:
             await self.release.wait()
         if what.startswith("react"):
             await tx.publish(Reaction(f"{self.name} reacts"))
+        if what.endswith("then fail"):
+            raise ValueError("it failed in the end")
 
     async def _unbook(self, event: Invitation, tx: tutti.Branch) -> None:
         if self.failing_compensations:

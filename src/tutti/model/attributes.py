@@ -40,6 +40,7 @@ TX_GROUP: Final = "txgroup"  # the standing group whose members take part, if th
 TX_DEADLINE: Final = "txdeadline"  # when the transaction aborts at the latest, by the journal's clock
 TX_SCOPE: Final = "txscope"  # public, or private to the members of the transaction
 TX_CONTACT: Final = "txcontact"  # the subject of the transaction's manager
+TX_ATTEMPTS: Final = "txattempts"  # how often a handler is tried before its member votes to abort; once if not said
 TX_PARENT: Final = "txparent"  # the transaction that encloses this one
 
 # Reserved for later use: refused if a user sets one, ignored if an event brings one.
@@ -48,7 +49,7 @@ HEARTBEAT: Final = "heartbeat"  # seconds after which silence of this publisher 
 
 RESERVED: Final = frozenset(
     {TIME_ACCURACY, HEARTBEAT, TX_ID, TX_SEQUENCE, TX_PUBLISHER, TX_EPOCH, TX_GROUP}
-    | {TX_DEADLINE, TX_SCOPE, TX_CONTACT, TX_PARENT}
+    | {TX_DEADLINE, TX_SCOPE, TX_CONTACT, TX_PARENT, TX_ATTEMPTS}
 )
 _TUTTIS_OWN: Final = frozenset(
     {SEQUENCE, PARTITION_KEY, EXPIRY, PRIORITY, REPLY_TO}

@@ -24,7 +24,8 @@ _SCOPES: Final[dict[str, Scope]] = {"private": "private", "public": "public"}
 
 class Involvement(msgspec.Struct, frozen=True):
     """The event's place in its transaction. `publisher` is a member's hash, or PUBLISHER; `number` counts its events of
-    this type there, from 1; `contact` is the subject of the manager."""
+    this type there, from 1; `contact` is the subject of the manager; `attempts`: how often a handler may be
+    tried before its member votes to abort."""
 
     tx: str
     publisher: str
@@ -35,6 +36,7 @@ class Involvement(msgspec.Struct, frozen=True):
     deadline: float
     group: str = ""
     parent: str = ""
+    attempts: int = 1
 
     def extensions(self) -> dict[str, str]:
         found = {
@@ -50,6 +52,8 @@ class Involvement(msgspec.Struct, frozen=True):
             found[attributes.TX_GROUP] = self.group
         if self.parent:
             found[attributes.TX_PARENT] = self.parent
+        if self.attempts > 1:
+            found[attributes.TX_ATTEMPTS] = str(self.attempts)
         return found
 
 
@@ -65,11 +69,12 @@ def involvement_of(extensions: Mapping[str, str]) -> Involvement | None:
         raise InvalidEvent(f"an event of {tx} does not say its place in it: {_told(extensions)}", hint=_WHO)
     try:
         epoch, deadline = int(extensions[attributes.TX_EPOCH]), float(extensions[attributes.TX_DEADLINE])
+        attempts = int(extensions.get(attributes.TX_ATTEMPTS, "1"))
     except (KeyError, ValueError):
         raise InvalidEvent(f"an event of {tx} does not name its manager: {_told(extensions)}", hint=_WHO) from None
     contact: str = extensions.get(attributes.TX_CONTACT, "")
     group, parent = extensions.get(attributes.TX_GROUP, ""), extensions.get(attributes.TX_PARENT, "")
-    return Involvement(tx, publisher, int(number), scope, contact, epoch, deadline, group, parent)
+    return Involvement(tx, publisher, int(number), scope, contact, epoch, deadline, group, parent, attempts)
 
 
 _WHO: Final = "who else publishes on Tutti's subjects?"

@@ -221,10 +221,18 @@ class BlockingBus:
         deadline: float = TRANSACTION_SECONDS,
         minimum: int = 0,
         vital: Callable[[str], bool] | None = None,
+        attempts: int = 1,
     ) -> BlockingTransaction:
         """As `Bus.transaction`, for a `with` block."""
         transaction = self._bus.transaction(
-            value, scope=scope, census=census, group=group, deadline=deadline, minimum=minimum, vital=vital
+            value,
+            scope=scope,
+            census=census,
+            group=group,
+            deadline=deadline,
+            minimum=minimum,
+            vital=vital,
+            attempts=attempts,
         )
         return BlockingTransaction(transaction, self._wait)
 

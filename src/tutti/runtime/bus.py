@@ -307,6 +307,7 @@ class Bus:
         deadline: float = TRANSACTION_SECONDS,
         minimum: int = 0,
         vital: Callable[[str], bool] | None = None,
+        attempts: int = 1,
     ) -> Transaction:
         """One outcome for the events published in it and all that subscribers do with them:
 
@@ -320,6 +321,7 @@ class Bus:
         deadline  seconds until it is aborted if it is not decided
         minimum   so many members must stay until the vote
         vital     of a group: by name, whose no aborts everything (the others are left out); without it, as enrolled
+        attempts  how often a member's handler is tried, its work undone each time, before it votes to abort
         """
         if census is not None and group:
             raise DeclarationError("a transaction has a census, or a group, not both", hint="leave one of them out")
@@ -330,7 +332,7 @@ class Bus:
             )
         rule = census if census is not None or group else CensusRule()
         chosen = checked_name(group, "group") if group else ""
-        wish = Wish(transaction_type(value), value, scope, float(deadline), rule, chosen, minimum, vital)
+        wish = Wish(transaction_type(value), value, scope, float(deadline), rule, chosen, minimum, vital, attempts)
         return Transaction(wish, self._managers)
 
     async def _managers(self) -> Managers:

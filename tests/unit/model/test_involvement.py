@@ -9,7 +9,7 @@ from tutti.model import attributes
 from tutti.model.involvement import Involvement, involvement_of
 from tutti.model.transaction import PUBLISHER
 
-FULL = Involvement("j-r-1", PUBLISHER, 3, "private", "ns.control.manager.j-r", 2, 1234.5678901, "venues", "j-r-0")
+FULL = Involvement("j-r-1", PUBLISHER, 3, "private", "ns.control.manager.j-r", 2, 1234.5678901, "venues", "j-r-0", 3)
 
 
 @pytest.mark.parametrize("place", [FULL, Involvement("j-r-1", "a1b2", 1, "public", "c", 1, 99.5)])
@@ -38,6 +38,7 @@ def test_what_is_not_needed_is_not_sent() -> None:
         (attributes.TX_PUBLISHER, None, "does not say its place"),
         (attributes.TX_EPOCH, None, "does not name its manager"),
         (attributes.TX_EPOCH, "first", "does not name its manager"),
+        (attributes.TX_ATTEMPTS, "often", "does not name its manager"),
         (attributes.TX_DEADLINE, None, "does not name its manager"),
         (attributes.TX_DEADLINE, "soon", "does not name its manager"),
     ],

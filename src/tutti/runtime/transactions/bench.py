@@ -48,6 +48,11 @@ class HandlerBench:
     def set_abort(self, reason: str) -> None:
         self._taking.set_abort(reason)
 
+    @property
+    def published(self) -> bool:
+        """Something that cannot be taken back."""
+        return bool(self._stored)
+
     async def failure(self) -> str:
         """Why an event that a handler published is not stored, though the handler returned. Nothing: all are."""
         for outcome in await asyncio.gather(*self._stored, return_exceptions=True):

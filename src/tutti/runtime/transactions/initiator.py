@@ -24,6 +24,7 @@ from tutti.control.transaction.sides import CensusTerms, Intent
 from tutti.errors import (
     BusError,
     CensusFailed,
+    DeclarationError,
     InvalidEvent,
     ResourceError,
     TransactionAborted,
@@ -32,7 +33,7 @@ from tutti.errors import (
     UncheckedTransaction,
 )
 from tutti.journal import Journal
-from tutti.limits import COMMIT_TIMEOUT_SECONDS, MANAGER_GRACE_SECONDS
+from tutti.limits import COMMIT_TIMEOUT_SECONDS, MANAGER_GRACE_SECONDS, TRANSACTION_ATTEMPTS_MAX_COUNT
 from tutti.model.event import event_type
 from tutti.model.involvement import Involvement
 from tutti.model.transaction import PUBLISHER, CensusRule, Decision, Member, Offer, Outcome, Scope
@@ -57,6 +58,14 @@ class Wish(msgspec.Struct, frozen=True):
     group: str = ""
     minimum: int = 0
     vital: Callable[[str], bool] | None = None  # by a member's name, in a group
+    attempts: int = 1
+
+    def __post_init__(self) -> None:
+        if type(self.attempts) is not int or not 1 <= self.attempts <= TRANSACTION_ATTEMPTS_MAX_COUNT:
+            raise DeclarationError(
+                f"attempts={self.attempts!r} is no number of attempts",
+                hint=f"how often a handler is tried, from 1 to {TRANSACTION_ATTEMPTS_MAX_COUNT}",
+            )
 
     def intent(self) -> Intent:
         rule = self.census
@@ -266,6 +275,7 @@ class Initiator:
             managing.epoch,
             managing.deadline,
             self._wish.group,
+            attempts=self._wish.attempts,
         )
         publisher, key = context.publisher, managing.payload_key
         made = compose(context.layout, event, place, source=publisher.source, time=publisher.now_text(), key=key)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from tutti.control.participation import messages as p
 from tutti.errors import Fenced, JournalError, ResourceError, TuttiError
+from tutti.flow.dispatcher.life import pause
 from tutti.flow.matcher import Seen
 from tutti.journal import LogRow
 from tutti.limits import CLOSE_LOG_ATTEMPTS_COUNT, FINISH_RETRY_SECONDS
@@ -21,6 +22,7 @@ from tutti.model import attributes
 from tutti.model.transaction import Consumed, Outcome, ParticipantRecord
 from tutti.resources import BranchId
 from tutti.runtime.publisher import trace
+from tutti.runtime.subscriber import Subscription
 from tutti.runtime.transactions.bench import HandlerBench
 from tutti.runtime.transactions.events import Heard, opened
 from tutti.runtime.transactions.sessions import Session, restored
@@ -176,7 +178,7 @@ class Operations:
     async def _call(self, event: Consumed, heard: Heard, session: Session) -> str:
         """Every handler of the event, in a task of its own that a rollback can end. Why it failed, or nothing."""
         bench = HandlerBench(self._site, self._taking, session)
-        task = asyncio.get_running_loop().create_task(self._run_handlers(event, heard, bench))
+        task = asyncio.get_running_loop().create_task(self._run_handlers(event, heard, bench, session))
         self._handling = task
         try:
             await asyncio.wait([task])
@@ -192,7 +194,7 @@ class Operations:
             return said(error)
         return await bench.failure()
 
-    async def _run_handlers(self, event: Consumed, heard: Heard, bench: HandlerBench) -> None:
+    async def _run_handlers(self, event: Consumed, heard: Heard, bench: HandlerBench, session: Session) -> None:
         extensions = heard.envelope.extensions
         trace.set((extensions.get(attributes.TRACEPARENT, ""), extensions.get(attributes.TRACESTATE, "")))
         for subscription in self._site.parts.handlers[event.type]:
@@ -202,8 +204,29 @@ class Operations:
             matcher = self._site.matcher(subscription)
             if not matcher.open and matcher.match(Seen(value, heard.envelope.attributes())) is None:
                 continue
+            await self._attempt(subscription, value, bench, session, heard.involvement.attempts)
+
+    async def _attempt(
+        self, subscription: Subscription, value: object, bench: HandlerBench, session: Session, attempts: int
+    ) -> None:
+        """One handler: once, unless the publisher allows more. What a failed attempt did to resources is undone; one
+        that has published is the last."""
+
+        async def call() -> None:
             branch = self._taking.branch(bench)
             await self._site.call(subscription.function, subscription, subscription.name, value, branch)
+
+        for attempt in range(1, attempts):
+            try:
+                async with session.attempt():
+                    return await call()
+            except Exception as error:
+                if bench.published:
+                    raise
+                log.info("%s: %s: attempt %d failed: %s", self._site.subscriber, self._taking.tx, attempt, error)
+            await asyncio.sleep(pause(subscription.policy.backoff, attempt, 0.0))
+        await call()
+        return None
 
     async def _commit_event(self, handle: p.Handle, session: Session) -> str:
         """Early: at once, before it counts as handled."""

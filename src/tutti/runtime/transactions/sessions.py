@@ -8,7 +8,8 @@ them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 from tutti.errors import DeclarationError, ResourceError, TransactionClosed
@@ -28,6 +29,7 @@ class Session:
         self._works: dict[str, Work[Any]] = {}
         self._turn = asyncio.Lock()
         self._closed = False
+        self._attempt: AsyncExitStack | None = None
         self.prepared: set[str] = set()
         self.committed = False  # by a decision of the participant's own: from now on only forward
 
@@ -74,6 +76,21 @@ class Session:
         """A work that was begun elsewhere ends with the others."""
         self._resources[resource.name] = resource
         self._works[resource.name] = work
+        if self._attempt is not None:
+            await self._attempt.enter_async_context(work.attempt())
+
+    @asynccontextmanager
+    async def attempt(self) -> AsyncIterator[None]:
+        """A part of the work that may fail: an exception undoes it in every resource, those enlisted within it
+        included, and the session goes on."""
+        async with AsyncExitStack() as stack:
+            for work in self._works.values():
+                await stack.enter_async_context(work.attempt())
+            self._attempt = stack
+            try:
+                yield
+            finally:
+                self._attempt = None
 
     def restore(self, resource: Resource[Any]) -> None:
         """What an earlier process prepared."""

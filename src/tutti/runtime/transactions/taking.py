@@ -57,6 +57,7 @@ class Taking:
         self._wrap = wrap
         self.payload_key: PayloadKey | None = None
         self.scope: Scope = "private"
+        self._attempts = 1
         self._epoch, self._deadline = part.epoch, part.deadline
         self.committed_early: list[Consumed] = []
         self.last_record: ParticipantRecord | None = None  # that was written, or committed with the work
@@ -100,7 +101,7 @@ class Taking:
 
     def hear(self, record: Record, heard: Heard) -> None:
         """An event of the transaction, from the wire or fetched."""
-        self.scope = heard.involvement.scope
+        self.scope, self._attempts = heard.involvement.scope, heard.involvement.attempts
         if self.payload_key is None:
             self._learn_key(carried_key(record, self.machine.member))
         event = heard.consumed
@@ -239,6 +240,7 @@ class Taking:
             epoch=self._epoch,
             deadline=self._deadline,
             group=self.part.group,
+            attempts=self._attempts,
         )
         source, time = context.publisher.source, self._stamp.text(self._site.now)
         try:
