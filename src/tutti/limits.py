@@ -217,5 +217,4 @@ WATCH_SECONDS: Final = 0.5  # how often `tutti tx watch` looks
 GROUP_LISTEN_SECONDS: Final = 1.2  # for heartbeats of members: two beats
 RECOVERY_ANSWER_SECONDS: Final = 2.0  # for whoever shares a journal to say how a transaction was decided
 REAP_SECONDS: Final = 10.0  # how often prepared branches are looked for that nobody will finish
-REAP_AGE_SECONDS: Final = 10.0  # younger ones are left alone: whoever prepared them is about to write it down
 ROWS_KEPT_SECONDS: Final = 7 * 86_400.0  # of participants: a decision that is repeated so late can still be answered

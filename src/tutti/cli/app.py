@@ -12,6 +12,7 @@ import typer
 from tutti.cli import INTERRUPTED
 from tutti.cli.groups import dead, queues, subscribers, types
 from tutti.cli.operating import group, tx
+from tutti.cli.operating_options import JournalOption, ResourcesOption
 from tutti.cli.options import Session, command, let_go_of_stdout
 from tutti.cli.output import Problem, output_for
 from tutti.limits import STOP_GRACE_SECONDS
@@ -174,11 +175,16 @@ async def tail(
 @command(app, "doctor")
 async def doctor(
     session: Session,
+    *,
     forget: Annotated[str | None, typer.Option(help="remove this record, which cannot be read", metavar="KEY")] = None,
+    journal: JournalOption = "",
+    resources: ResourcesOption = None,
 ) -> int | None:
-    """Look at servers, streams, subscriptions and leftovers, and say what to do. Exit code 1 if there is a problem.
+    """Look at servers, streams, subscriptions, transactions and leftovers, and say what to do. Exit code 1 if there is
+    a problem.
 
     [dim]$[/] tutti doctor
+    [dim]$[/] tutti doctor --resources rooms:calendar --resources postgresql://db/books
     [dim]$[/] tutti doctor --forget type.TradeDone
     [dim]$[/] tutti doctor --url nats://10.0.0.7:4222 --json
     """
@@ -189,7 +195,7 @@ async def doctor(
         return None
     from tutti.cli.doctor import examine
 
-    return await examine(session)
+    return await examine(session, journal, resources or [])
 
 
 @command(app, "version")

@@ -21,7 +21,6 @@ from tutti.cli.loading import load_resources
 from tutti.cli.options import AtServers, InFolder, Session
 from tutti.errors import DeclarationError, ResourceError, TuttiError
 from tutti.resources import Resource
-from tutti.resources.gid import PREFIX
 from tutti.runtime.bus import Bus
 from tutti.runtime.transactions.books import Books, Place, opened
 
@@ -120,7 +119,7 @@ async def reached(places: Sequence[str]) -> AsyncIterator[list[Resource[Any]]]:
             try:
                 await resource.start()
                 if resource.prepares:
-                    await resource.recover(PREFIX)
+                    await resource.recover()
             except ResourceError as error:
                 raise ResourceError(
                     f"--resources {_public(place)}: {error.what}", hint=error.hint or "is the database running?"

@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Final, Literal, assert_never
+from typing import Final, assert_never
 
 import msgspec
 from rich.console import RenderableType
@@ -18,17 +18,17 @@ from rich.text import Text
 from tutti.bus.embedded import ServerState, ailment_of, inspect
 from tutti.bus.embedded.binary import FLOOR, at_or_above_floor
 from tutti.bus.port import Status, StreamInfo
+from tutti.cli.findings import Finding, Level
 from tutti.cli.options import AtServers, InFolder, Session
 from tutti.cli.output import counted, times
 from tutti.cli.queues import QueueState, age, waiting
 from tutti.cli.records import SpoiltRecord, all_records, decoded, missing_streams, spoilt
 from tutti.cli.subscriptions import SubscriberState, SubscriptionState, survey
+from tutti.cli.unfinished import transaction_findings
 from tutti.errors import TuttiError
 from tutti.runtime.bus import Bus
 from tutti.runtime.catalogue import Stream
 from tutti.runtime.publisher import REPLAY_PREFIX
-
-Level = Literal["ok", "warning", "problem"]
 
 STUCK_SECONDS: Final = 60.0  # a served subscription that has events to read and moved no position for so long
 QUEUE_WAIT_SECONDS: Final = 60.0  # a message that waits for so long has no taker
@@ -38,13 +38,6 @@ _MARKS: Final[dict[Level, tuple[str, str]]] = {
     "warning": ("!", "yellow"),
     "problem": ("✗", "bold red"),
 }
-
-
-class Finding(msgspec.Struct, frozen=True):
-    level: Level
-    area: str
-    what: str
-    todo: str = ""
 
 
 class Diagnosis(msgspec.Struct, frozen=True):
@@ -68,18 +61,20 @@ class Diagnosis(msgspec.Struct, frozen=True):
         return text.append(f"{counts[0]} well, {counted(counts[1], 'warning')}, {counted(counts[2], 'problem')}")
 
 
-async def examine(session: Session) -> int:
+async def examine(session: Session, journal: str = "", resources: Sequence[str] = ()) -> int:
     findings: list[Finding] = []
     match session.target:
         case AtServers():
-            findings += await _look(session, server_options={"durable": False})
+            findings += await _look(session, journal, resources, server_options={"durable": False})
         case InFolder(folder):
             state = await asyncio.to_thread(_inspected, folder)
             findings += about_folder(folder, state)
             if state is not None and state.running:
                 findings += about_health(await asyncio.to_thread(ailment_of, folder))
             if state is not None:
-                findings += await _look(session, server_options={})
+                findings += await _look(session, journal, resources, server_options={})
+            else:
+                findings += await transaction_findings(session, None, journal, resources)
         case unknown:
             assert_never(unknown)
     diagnosis = Diagnosis(findings)
@@ -91,14 +86,17 @@ def _inspected(folder: Path) -> ServerState | None:
     return inspect(folder) if folder.exists() else None
 
 
-async def _look(session: Session, *, server_options: dict[str, object]) -> list[Finding]:
+async def _look(
+    session: Session, journal: str, resources: Sequence[str], *, server_options: dict[str, object]
+) -> list[Finding]:
     try:
         bus = session.bus(**server_options)  # type: ignore[arg-type]  # options of tutti.NatsOptions by name
         await bus.open()
     except TuttiError as error:
-        return [Finding("problem", "server", error.what, error.hint)]
+        found = Finding("problem", "server", error.what, error.hint)
+        return [found, *await transaction_findings(session, None, journal, resources)]
     try:
-        return await _facts(bus)
+        return [*await _facts(bus), *await transaction_findings(session, bus, journal, resources)]
     except TuttiError as error:
         return [Finding("problem", "server", f"it stopped answering: {error.what}", error.hint)]
     finally:

@@ -19,6 +19,7 @@ ResourcesOption = Annotated[
     list[str] | None,
     typer.Option(
         "--resources",
+        "--resource",
         help="a database to look into: module:name of a resource, or [name=]postgresql://…; may be repeated",
         metavar="PLACE",
         show_default=False,

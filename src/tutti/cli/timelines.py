@@ -102,7 +102,10 @@ def advice(known: History) -> str:
     parked = [part.subscriber for part in one.parts if part.parked]
     if parked:
         return f"remove what stops the compensation of {', '.join(parked)}, then `tutti tx retry {one.tx}`"
-    silent = [p.subscriber for p in one.parts if p.state in {"in doubt", "resolved"} and not p.lives]
+    silent = [part.subscriber for part in one.parts if part.state == "in doubt" and not part.lives]
+    resolved = [part.subscriber for part in one.parts if part.state == "resolved" and not part.lives]
+    if resolved and one.outcome is not None:
+        return f"start {', '.join(resolved)}, which reports its end; then `tutti tx forget {one.tx}`"
     match one.state:
         case "in doubt" if silent and one.age is None:
             lost = f"if its journal is gone for good, `tutti tx resolve {one.tx} commit|rollback`"

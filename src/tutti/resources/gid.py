@@ -50,13 +50,15 @@ def gid_of(prefix: str, branch: BranchId) -> str:
 
 
 def branch_of(prefix: str, owner: str, gid: str) -> BranchId | None:
-    """The branch that a name stands for; None if that name is not exactly one of this prefix and owner."""
+    """The branch that a name stands for; None if that name is not exactly one of this prefix and owner ("": any)."""
     parts = gid.split(":")
-    if len(parts) != 4 or parts[:2] != [prefix, owner] or not all(_PART.fullmatch(part) for part in parts):
+    if len(parts) != 4 or not all(_PART.fullmatch(part) for part in parts):
         return None
-    return BranchId(owner, parts[2], parts[3])
+    if parts[0] != prefix or owner not in {"", parts[1]}:
+        return None
+    return BranchId(parts[1], parts[2], parts[3])
 
 
 def gid_start(prefix: str, owner: str) -> str:
-    """What every name of this owner starts with, the colon included: `rooms` is not `rooms-2`."""
-    return gid_of(prefix, BranchId(owner, "x", "x")).removesuffix("x:x")
+    """What every name of this owner ("": of any) starts with, the colon included: `rooms` is not `rooms-2`."""
+    return gid_of(prefix, BranchId(owner or "x", "x", "x")).removesuffix("x:x" if owner else "x:x:x")

@@ -272,8 +272,8 @@ class MemoryResource:
     async def rollback(self, branch: BranchId, *, decided: bool) -> None:
         self.store.rollback(branch, decided=decided)
 
-    async def recover(self, owner: str) -> Sequence[InDoubt]:
-        return [doubt for doubt in self.store.prepared if doubt.branch.owner == owner]
+    async def recover(self, owner: str = "") -> Sequence[InDoubt]:
+        return [doubt for doubt in self.store.prepared if owner in {"", doubt.branch.owner}]
 
     async def completed(self, branch: BranchId) -> Sequence[CompletedStep]:
         rows = {(key[2], key[3]): row for key, row in self.store.rows() if key[1] == branch}

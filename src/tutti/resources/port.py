@@ -147,8 +147,9 @@ class Resource(Protocol[ConnectionT_co]):
 
     async def rollback(self, branch: BranchId, *, decided: bool) -> None: ...
 
-    async def recover(self, owner: str) -> Sequence[InDoubt]:
-        """The prepared branches of this owner in this database, oldest first. Others' are never listed."""
+    async def recover(self, owner: str = "") -> Sequence[InDoubt]:
+        """The prepared branches of this owner in this database, oldest first; of all owners, where a doctor looks.
+        Those of other prefixes are never listed."""
         ...
 
     async def completed(self, branch: BranchId) -> Sequence[CompletedStep]:

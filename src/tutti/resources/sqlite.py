@@ -203,7 +203,7 @@ class SqliteResource:
         if not decided:
             raise NoSuchBranch(f"resource {self.name!r}: SQLite holds no prepared branch {branch}")
 
-    async def recover(self, owner: str) -> Sequence[InDoubt]:  # noqa: ARG002  whoever asks
+    async def recover(self, owner: str = "") -> Sequence[InDoubt]:  # noqa: ARG002  whoever asks
         return []
 
     # The barrier

@@ -13,7 +13,6 @@ from tutti.bus.port import Status, StreamInfo
 from tutti.cli import subscriptions
 from tutti.cli.doctor import (
     Diagnosis,
-    Finding,
     about_folder,
     about_health,
     about_letters,
@@ -24,6 +23,7 @@ from tutti.cli.doctor import (
     examine,
     size,
 )
+from tutti.cli.findings import Finding
 from tutti.cli.options import Common, Session
 from tutti.cli.output import ConsoleOutput
 from tutti.cli.queues import QueueState

@@ -48,6 +48,7 @@ async def test_an_id_that_nobody_knows_is_an_error(session: MemorySession, site:
 
 
 SILENT = (Part("rooms", "h", "in doubt", "rooms-0", lives=False),)
+RESOLVED = (Part("rooms", "h", "resolved", "rooms-0", lives=False, heuristic="abort"),)
 PARKED = (Part("rooms", "h", "in doubt", "rooms-0", lives=True, parked=1),)
 
 
@@ -58,6 +59,7 @@ PARKED = (Part("rooms", "h", "in doubt", "rooms-0", lives=True, parked=1),)
         (Situation("j-1", "M", "in doubt", age=1.0, parts=SILENT), "tutti tx abort j-1"),
         (Situation("j-1", "M", "committing", age=1.0, outcome="commit", parts=SILENT), "tx resolve j-1 commit"),
         (Situation("j-1", "M", "aborting", age=1.0, outcome="abort", parts=SILENT), "tx resolve j-1 rollback"),
+        (Situation("j-1", "M", "aborting", age=1.0, outcome="abort", parts=RESOLVED), "start rooms, which reports"),
         (Situation("j-1", "M", "compensating", age=1.0, parts=PARKED), "tutti tx retry j-1"),
         (Situation("j-1", "M", "committed", age=1.0, heuristics=("rooms",)), "tutti tx forget j-1"),
     ],

@@ -20,6 +20,9 @@ def test_a_name_is_read_back(prefix: str, owner: str, tx: str, name: str) -> Non
     gid = gid_of(prefix, branch)
     assert branch_of(prefix, owner, gid) == branch
     assert gid.startswith(gid_start(prefix, owner))
+    assert branch_of(prefix, "", gid) == branch
+    assert gid.startswith(gid_start(prefix, ""))
+    assert branch_of(f"{prefix}x", "", gid) is None
 
 
 @given(st.tuples(PART, PART), st.tuples(PART, PART), PART, PART)

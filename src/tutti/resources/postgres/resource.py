@@ -218,7 +218,7 @@ class PostgresResource(Generic[ConnectionT]):
             case _:
                 return working_failed(where, fault)
 
-    async def recover(self, owner: str) -> Sequence[InDoubt]:
+    async def recover(self, owner: str = "") -> Sequence[InDoubt]:
         start = gid_start(self.options.prefix, owner)
         statement = f"{_PREPARED} AND starts_with(gid, '{start}') ORDER BY prepared, gid"
         rows = await self._rows(statement)

@@ -39,6 +39,7 @@ from tutti.runtime.transactions.keys import PayloadKey, SigningKey
 from tutti.runtime.transactions.log import TransactionLog
 from tutti.runtime.transactions.manager import Managed
 from tutti.runtime.transactions.managing import PublisherSide
+from tutti.runtime.transactions.reaping import PublisherReaper
 from tutti.runtime.transactions.statuses import StatusRelay
 from tutti.runtime.transactions.successor import Successor
 from tutti.runtime.transactions.trust import Trust
@@ -102,6 +103,7 @@ class Coordinator:
         await self.hear(self.layout.recovery(self.journal.id), self._asked, group="recovery")
         self.listening_since = self.clock.monotonic()
         self.spawn(self._keep())
+        self.spawn(PublisherReaper(self).run())
         self.spawn(self._write())
 
     async def host(self) -> None:
@@ -182,6 +184,9 @@ class Coordinator:
 
     def manage(self, managed: Managed) -> None:
         self._managed[managed.tx] = managed
+
+    def manages(self, tx: str) -> bool:
+        return tx in self._managed
 
     def forget(self, tx: str) -> None:
         self._managed.pop(tx, None)

@@ -297,8 +297,9 @@ class Operator:
         not known yet; then nobody compares it any more."""
         journal, log = self._books.journal_for(tx), self._books.log
         words = [word for word in await log.resolutions() if word.tx == tx] if log is not None else []
+        known = await journal.decision(tx) if journal is not None else None
         for word in words:
-            await self._settle(word, force=force)
+            await self._settle(word, known=force or isinstance(known, Decision))
         places = {word.subscriber for word in words}
         rows = await log.rows_of(tx) if log is not None else ()
         names = {member_hash(tx, row.record.pseudonym): row.subscriber for row in rows}
@@ -312,12 +313,13 @@ class Operator:
             )
         return sorted(places)
 
-    async def _settle(self, word: Resolution, *, force: bool) -> None:
+    async def _settle(self, word: Resolution, *, known: bool) -> None:
+        """`known`: the decision, to us; what contradicts it was shown."""
         log = self._log()
         row = await log.find(word.subscriber, word.tx)
         opened = row is not None and row.record.state not in {"committed", "aborted"}
         if row is not None and opened and word.carried_out_at:
-            if not force:
+            if not known:
                 raise TransactionError(
                     f"{word.subscriber} does not know the decision on {word.tx} yet, with which its branch"
                     f" ({word.outcome}) is to be compared",

@@ -1,7 +1,7 @@
 """Finishing what another process left: this subscriber's own rows, from the log or from the barrier of a resource.
 
-Only rows of instances whose lease has run out are taken over. A prepared branch that no row knows is left alone: its
-owner may be about to write the row, and the reaper asks the journal about what is old.
+Only rows of instances whose lease has run out are taken over. A prepared branch that no row knows is left alone here:
+its owner may be about to write the row; `reaping` asks the journal about such branches.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from tutti.limits import JOURNAL_LEASE_SECONDS, PARTICIPANT_TURN_SECONDS
 from tutti.resources import Resource
 from tutti.runtime.transactions.joining import Joining
 from tutti.runtime.transactions.keys import SigningKey, WrapKey
+from tutti.runtime.transactions.reaping import ParticipantReaper
 from tutti.runtime.transactions.taking import Taking
 from tutti.runtime.transactions.undoing import decode_row
 
@@ -37,6 +38,7 @@ class Recovering:
 
     async def start(self) -> None:
         await self._turn(barriers=True)
+        self._host.spawn(ParticipantReaper(self._host).run())
         self._task = asyncio.get_running_loop().create_task(self._take_turns())
         self._task.add_done_callback(self._ended)
 

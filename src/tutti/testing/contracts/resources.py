@@ -388,6 +388,7 @@ class PreparedContract(Contract):
             assert [doubt.prepared_at for doubt in found] == sorted(doubt.prepared_at for doubt in found)
             assert [doubt.branch for doubt in await other.recover("room")] == [branch(1, owner="room")]
             assert list(await other.recover("nobody")) == []
+            assert {doubt.branch for doubt in await other.recover()} >= set(names), "a doctor sees those of all owners"
         finally:
             for name in names:
                 await other.rollback(name, decided=True)

@@ -79,7 +79,7 @@ class Site:
 
     async def prepare(self, owner: str, tx: str) -> None:
         work = await self.calendar.begin(BranchId(owner, tx, "calendar-1"))
-        work.connection.put(owner, tx)
+        work.connection.put(tx, owner)
         await work.prepare()
 
     async def closed(self, tx: str, state: LogState) -> None:
