@@ -261,6 +261,8 @@ class Participants:
         self._join(joining, invite, None if answer is True else answer)
 
     def _join(self, joining: Joining, invite: Invite, offer: object) -> None:
+        if self.knows(invite.tx):  # the same invitation came twice, and its first copy was answered meanwhile
+            return
         key, wrap = SigningKey.fresh(), WrapKey.fresh()
         now = self.site.now
         deadline = invite.deadline or now + invite.within + joining.patience
@@ -291,6 +293,11 @@ class Participants:
         self, tx: str, membership: Membership | None, cause: Received | Heard, tell: Callable[[Taking], None]
     ) -> None:
         """It may have ended here before; only then, or in a group, anything is owed. The log is asked first."""
+        if tx in self.takings or tx in self._over:  # it came to work, or ended, while whoever calls was waiting
+            taking = self.takings.get(tx) or self._over[tx]
+            if taking is not None:
+                tell(taking)
+            return
         waiting = self._waking.get(tx)
         if waiting is not None:
             waiting.append(tell)

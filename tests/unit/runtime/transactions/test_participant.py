@@ -17,6 +17,7 @@ from tutti.resources.memory import MemoryResource, MemoryStore
 from tutti.runtime.bus import Bus
 from tutti.runtime.transactions.channel import signed
 from tutti.runtime.transactions.keys import SigningKey
+from tutti.runtime.transactions.trust import Trust
 
 
 class Invitation(tutti.Event):
@@ -374,6 +375,55 @@ async def test_a_group_needs_no_census(bus: Bus, manager: ScriptedManager) -> No
     assert set(store.data) == {"FW26", "FW28"}
     [left] = await bus.context.transport.state_list("group.venues")
     assert decode_enrolment(left.key, left.value).instance == ""
+
+
+async def test_an_event_that_was_held_up_is_no_second_participation(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who starts before the first transaction learns its journal with the first message, and the next one, on another
+    subject, may be through with that first. One member would say yes and no to the same transaction."""
+    free, held, handling, go_on = asyncio.Event(), asyncio.Event(), asyncio.Event(), asyncio.Event()
+    handled: list[str] = []
+    slow = tutti.Subscriber("slow")
+    slow.enrol("venues", Meeting)
+
+    @slow.on(Invitation)
+    async def book(event: Invitation, tx: tutti.Branch) -> None:
+        handled.append(event.room)
+        handling.set()
+        await go_on.wait()
+
+    load, reads = Trust.load, 0
+
+    async def hold_up_the_first(self: Trust) -> str:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            held.set()
+            await free.wait()
+        return await load(self)
+
+    async with bus.serve(slow), ScriptedManager(bus) as manager:
+        monkeypatch.setattr(Trust, "load", hold_up_the_first)
+        [entry] = await bus.context.transport.state_list("group.venues")
+        script = Script(manager, Meeting("DSOnline"), group="venues")
+        script.stand([decode_enrolment(entry.key, entry.value)])
+        await script.publish(Invitation("FW26"))
+        await held.wait()
+        script.prepare()
+        await handling.wait()  # of the event as the log has it
+        free.set()
+        await script.publish(Invitation("behind it"))  # heard after the one that was held up
+        go_on.set()
+        script.prepare(2)
+        assert (await manager.vote(script.tx)).value in {"yes", "open"}
+        script.prepare(3)
+        while (vote := await manager.vote(script.tx)).round < 3:
+            pass
+        assert vote.value == "yes"
+        script.decide("commit")
+        given = await manager.next(Ended, script.tx)
+        assert isinstance(given.message, Ended)
+        assert (given.message.outcome, given.message.state) == ("commit", "ended")
+    assert handled == ["FW26", "behind it"]
 
 
 async def committed_in_group(script: Script) -> None:
