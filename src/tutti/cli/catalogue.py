@@ -17,20 +17,28 @@ from tutti.errors import TuttiError
 from tutti.model.advertisement import Advertisement
 from tutti.model.asyncapi import asyncapi
 from tutti.model.event import event_type
+from tutti.model.txtype import TxAdvertisement
 
 
 class TypeList(msgspec.Struct, frozen=True):
     types: list[Advertisement]
+    transactions: list[TxAdvertisement] = []
 
     def __rich__(self) -> RenderableType:
-        if not self.types:
+        if not self.types and not self.transactions:
             return "no type is advertised yet: `tutti types advertise desk:TradeDone` does that"
         table = Table("type", "version", "stream", "grade", "routing", "key", "fields", box=None, pad_edge=False)
         for known in self.types:
             routing = ", ".join(attribute.name for attribute in known.routing)
             cells = (known.type, known.version, known.stream, known.grade, routing, known.key or "")
             table.add_row(*(Text(str(cell)) for cell in cells), Text(", ".join(fields(known.schema))))
-        return table
+        if not self.transactions:
+            return table
+        below = Table("transaction", "version", "events", "fields", box=None, pad_edge=False)
+        for one in self.transactions:
+            texts = (one.type, str(one.version), ", ".join(one.events), ", ".join(fields(one.schema)))
+            below.add_row(*map(Text, texts))
+        return Group(table, Text(), below)
 
 
 class TypeDetails(msgspec.Struct, frozen=True):
@@ -50,6 +58,24 @@ class TypeDetails(msgspec.Struct, frozen=True):
             table.add_row(Text(name), Text(kind), "yes" if required else "no", ", ".join(remarks))
         title = Text(f"{known.type} version {known.version}", style="bold")
         return Group(title, Text(description(known.schema)), table, Text(_delivery(known)))
+
+
+class TransactionDetails(msgspec.Struct, frozen=True):
+    """One transaction type, as it is advertised."""
+
+    advertisement: TxAdvertisement
+
+    def as_json(self) -> TxAdvertisement:
+        return self.advertisement
+
+    def __rich__(self) -> RenderableType:
+        known = self.advertisement
+        table = Table("field", "kind", "required", box=None, pad_edge=False)
+        for name, (kind, required) in fields(known.schema).items():
+            table.add_row(Text(name), Text(kind), "yes" if required else "no")
+        title = Text(f"{known.type} version {known.version}, a transaction type", style="bold")
+        events = Text(f"may publish {', '.join(known.events) or 'nothing'}")
+        return Group(title, Text(description(known.schema)), table, events)
 
 
 def _delivery(known: Advertisement) -> str:
@@ -104,12 +130,16 @@ def _resolved(schema: dict[str, Any], whole: dict[str, Any]) -> dict[str, Any]:
 
 async def show_types(session: Session) -> None:
     async with session.bus(create=False) as bus:
-        session.output.show(TypeList(await bus.types()))
+        session.output.show(TypeList(await bus.types(), await bus.context.catalogue.transaction_types()))
 
 
 async def show_type(session: Session, name: str) -> None:
     async with session.bus(create=False) as bus:
-        session.output.show(TypeDetails(await bus.describe(name)))
+        transactions = {one.type: one for one in await bus.context.catalogue.transaction_types()}
+        if name in transactions:
+            session.output.show(TransactionDetails(transactions[name]))
+        else:
+            session.output.show(TypeDetails(await bus.describe(name)))
 
 
 class Advertised(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ import msgspec
 from tutti.errors import DeclarationError, InvalidEvent
 from tutti.model.event import CloudEvent, EventMeta, EventType, event_type
 from tutti.model.schema import json_schema
+from tutti.model.schema_clashes import same_values, schema_clashes
 from tutti.model.transaction import Scope
 
 _EVENTS: Final = "__tutti_events__"
@@ -144,6 +145,19 @@ class TxAdvertisement(msgspec.Struct, frozen=True):
     schema: dict[str, Any]
     events: tuple[str, ...] = ()
     format: int = 1  # of this record
+
+
+def tx_clashes(known: TxAdvertisement, new: TxAdvertisement) -> tuple[str, ...]:
+    """Why `new` cannot stand beside `known`, a sentence for each reason. Fields change as those of events may; event
+    types may be added, in a higher version, and not taken away: members wait for what old publishers still send."""
+    older, newer = (known, new) if new.version >= known.version else (new, known)
+    found = list(schema_clashes(older.schema, newer.schema))
+    gone = [name for name in older.events if name not in newer.events]
+    found += [f"{name} was among its events, and is not any more" for name in gone]
+    changed = set(known.events) != set(new.events) or not same_values(known.schema, new.schema)
+    if not found and changed and new.version == known.version:
+        found.append(f"it changed, but the version is still {new.version}: declare version={new.version + 1}")
+    return tuple(found)
 
 
 def advertised(kind: TransactionType) -> TxAdvertisement:

@@ -36,7 +36,7 @@ from tutti.model.event import Grade, event_type
 from tutti.model.policy import Policy
 from tutti.model.subjects import Layout, checked_name
 from tutti.model.transaction import CensusRule, Scope
-from tutti.model.txtype import transaction_type
+from tutti.model.txtype import is_transaction_type, transaction_type
 from tutti.resources import Resource
 from tutti.runtime.catalogue import Catalogue, Stream
 from tutti.runtime.clock import Clock, SystemClock
@@ -201,10 +201,16 @@ class Bus:
     # Types
 
     async def advertise(self, *classes: type) -> None:
-        """Say that events of these types will be published. Durable; refuses a change that old subscribers or
-        publishers of the type could not live with."""
+        """Say that events of these types will be published; with a transaction type, also those that it names. Durable;
+        refuses a change that old subscribers or publishers of the type could not live with."""
+        catalogue = self.context.catalogue
         for cls in classes:
-            await self.context.catalogue.advertise(cls)
+            if not is_transaction_type(cls):
+                await catalogue.advertise(cls)
+                continue
+            for event in transaction_type(cls).events:
+                await catalogue.advertise(event.python)
+            await catalogue.advertise_transaction(transaction_type(cls))
 
     async def types(self) -> list[Advertisement]:
         return await self.context.catalogue.types()

@@ -7,7 +7,7 @@ can be held against it.
 from __future__ import annotations
 
 import logging
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,8 +17,10 @@ from tutti.limits import DUPLICATE_WINDOW_SECONDS, EVENT_MAX_BYTES, HEADERS_MAX_
 from tutti.model.advertisement import Advertisement, advertise, clashes, succeed
 from tutti.model.event import CloudEvent, EventType, event_type
 from tutti.model.subjects import Layout, checked_name, token
+from tutti.model.txtype import TransactionType, TxAdvertisement, advertised, tx_clashes
 
 T = TypeVar("T")
+_TRANSACTION: Final = "txtype"  # the first token of the records' keys
 log = logging.getLogger("tutti.catalogue")
 
 
@@ -40,6 +42,7 @@ class Catalogue:
         self._layout = layout
         self._declared = streams
         self._advertised: set[EventType] = set()  # this process may publish them
+        self._begun: set[TransactionType] = set()  # … and begin transactions of these types
         self._ensured: set[str] = set()
 
     async def advertise(self, cls: type) -> Advertisement:
@@ -112,6 +115,44 @@ class Catalogue:
             raise UnknownType(f"no type {name!r} is advertised")
         await self._transport.state_put(entry.key, b"", expected=entry.revision)
 
+    # Transaction types
+
+    async def advertise_transaction(self, kind: TransactionType) -> TxAdvertisement:
+        """Make known what such a transaction announces and may publish, durably. Refuses a change that others could not
+        live with."""
+        new, key = advertised(kind), f"{_TRANSACTION}.{kind.token}"
+        while True:
+            entry = await self._transport.state_get(key)
+            known = _readable(entry, TxAdvertisement) if entry is not None and entry.value else None
+            if known is not None:
+                _refuse_tx_clashes(known, new)
+            if known is not None and known.version >= new.version:
+                break  # the newest stays
+            try:
+                await self._transport.state_put(
+                    key, msgspec.json.encode(new), expected=entry.revision if entry is not None else 0
+                )
+            except Conflict:
+                continue
+            break
+        self._begun.add(kind)
+        return new
+
+    def may_begin(self, kind: TransactionType) -> bool:
+        return kind in self._begun
+
+    async def check_transaction(self, kind: TransactionType) -> None:
+        """Whoever takes part is held against what publishers advertised, if they did already."""
+        entry = await self._transport.state_get(f"{_TRANSACTION}.{kind.token}")
+        if entry is not None and entry.value:
+            _refuse_tx_clashes(_readable(entry, TxAdvertisement), advertised(kind))
+
+    async def transaction_types(self) -> list[TxAdvertisement]:
+        entries = await self._transport.state_list(_TRANSACTION)
+        return [_readable(entry, TxAdvertisement) for entry in entries if entry.value]
+
+    # Streams
+
     async def ensure_stream(self, name: str) -> None:
         """Create the stream that a type names, with the settings declared for it here or earlier elsewhere."""
         if name in self._ensured:
@@ -171,6 +212,18 @@ def _refuse_clashes(known: Advertisement, new: Advertisement) -> None:
             f"{new.type} was advertised before (version {known.version}) and the new form does not fit it:{listing}",
             clashes=tuple(found),
             hint="keep the old fields and give new ones defaults, or publish the new form under another type name",
+        )
+
+
+def _refuse_tx_clashes(known: TxAdvertisement, new: TxAdvertisement) -> None:
+    found = tx_clashes(known, new)
+    if found:
+        listing = "".join(f"\n    - {clash}" for clash in found)
+        raise TypeConflict(
+            f"the transaction type {new.type} was advertised before (version {known.version}) and the new form does "
+            f"not fit it:{listing}",
+            clashes=found,
+            hint="keep the old fields and events, or give the new form another name",
         )
 
 

@@ -13,6 +13,13 @@ from tutti.cli.output import ConsoleOutput
 from tutti.errors import TuttiError, UnknownType
 from tutti.model.advertisement import advertise
 from tutti.model.event import event_type
+from tutti.model.txtype import TxType
+
+
+class Session(TxType, events=[TradeDone]):
+    """What is traded together."""
+
+    market: str
 
 
 def test_fields_are_described_in_words() -> None:
@@ -58,6 +65,24 @@ async def test_types_are_listed_and_shown(
     assert "A trade was made." in said
     assert "routing, key" in said
     assert one.as_json().type == "TradeDone"
+
+
+async def test_transaction_types_are_listed_and_shown_with_their_events(
+    session: MemorySession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with session.bus() as bus:
+        await bus.advertise(Session)
+    await show_types(session)
+    await show_type(session, "Session")
+    for shown in session.answers.shown:
+        ConsoleOutput().show(shown)
+    said = capsys.readouterr().out
+    assert "TradeDone" in said
+    assert "may publish TradeDone" in said
+    assert "a transaction type" in said
+    both, one = session.answers.shown
+    assert [known.events for known in both.transactions] == [("TradeDone",)]
+    assert one.as_json().type == "Session"
 
 
 async def test_an_unknown_type_names_the_known_ones(session: MemorySession) -> None:

@@ -10,7 +10,7 @@ from tutti.errors import DeclarationError, InvalidEvent
 from tutti.filters import Filter
 from tutti.flow.matcher import Matcher, Seen
 from tutti.model.event import Event, event_type
-from tutti.model.txtype import TxMeta, TxType, advertised, is_transaction_type, transaction_type
+from tutti.model.txtype import TxMeta, TxType, advertised, is_transaction_type, transaction_type, tx_clashes
 
 
 class Invitation(Event):
@@ -99,3 +99,40 @@ def test_its_advertisement_lists_its_events() -> None:
     assert (record.type, record.version, record.events) == ("Meeting", 2, ("Invitation",))
     assert all(name in str(record.schema) for name in ("subject", "starts"))
     assert is_transaction_type(Meeting)
+
+
+class Wider(TxType, type="Meeting", events=[Invitation, Cancellation], version=3):
+    subject: str
+    starts: datetime
+
+
+class Poorer(TxType, type="Meeting", events=[], version=3):
+    subject: str
+    starts: datetime
+
+
+class Silent(TxType, type="Meeting", events=[Invitation, Cancellation], version=2):
+    subject: str
+    starts: datetime
+
+
+class Other(TxType, type="Meeting", events=[Invitation], version=3):
+    subject: int
+    starts: datetime
+
+
+@pytest.mark.parametrize(
+    ("changed", "complaint"),
+    [
+        (Wider, ""),
+        (Poorer, "Invitation was among its events, and is not any more"),
+        (Silent, "it changed, but the version is still 2: declare version=3"),
+        (Other, "subject"),
+    ],
+)
+def test_what_may_change(changed: type, complaint: str) -> None:
+    known, new = advertised(transaction_type(Meeting)), advertised(transaction_type(changed))
+    for found in (tx_clashes(known, new), tx_clashes(new, known)):
+        assert bool(found) == bool(complaint)
+        assert complaint in " ".join(found) or complaint.startswith("it changed")
+    assert tx_clashes(known, known) == ()

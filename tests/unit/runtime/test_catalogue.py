@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tutti
+from tutti.model.txtype import transaction_type
 from tutti.runtime.catalogue import Catalogue, Stream
 from tutti.testing.kit import BusKit
 
@@ -103,3 +104,64 @@ async def test_a_full_stream_refuses_rather_than_forgets(tutti_bus: BusKit) -> N
     info = await tutti_bus.context.transport.stream_info("tutti-events-fleet")
     assert info is not None
     assert info.first == 1
+
+
+# Transaction types
+
+
+class Sale(tutti.TxType, events=[Order]):
+    shop: str
+
+
+class SaleWithGoods(tutti.TxType, type="Sale", events=[Order, Moved], version=2):
+    shop: str
+
+
+class SaleOfNothing(tutti.TxType, type="Sale", events=[], version=3):
+    shop: str
+
+
+async def test_a_transaction_type_is_advertised_with_its_events(tutti_bus: BusKit) -> None:
+    await tutti_bus.advertise(SaleWithGoods)
+    assert [known.type for known in await tutti_bus.types()] == ["Moved", "Order"]
+    [known] = await another(tutti_bus).transaction_types()
+    assert (known.type, known.version, known.events) == ("Sale", 2, ("Order", "Moved"))
+    await another(tutti_bus).advertise_transaction(transaction_type(Sale))
+    assert [one.version for one in await another(tutti_bus).transaction_types()] == [2], "the newest stays"
+
+
+async def test_an_incompatible_change_of_a_transaction_type_is_refused_to_publishers_and_members(
+    tutti_bus: BusKit,
+) -> None:
+    await tutti_bus.advertise(Sale)
+    with pytest.raises(tutti.TypeConflict, match="Order was among its events"):
+        await tutti_bus.advertise(SaleOfNothing)
+    with pytest.raises(tutti.TypeConflict, match="Order was among its events"):
+        await tutti_bus.transaction(SaleOfNothing("here")).__aenter__()
+    await another(tutti_bus).check_transaction(transaction_type(SaleWithGoods))
+    with pytest.raises(tutti.TypeConflict, match="Order was among its events"):
+        await another(tutti_bus).check_transaction(transaction_type(SaleOfNothing))
+    [known] = await another(tutti_bus).transaction_types()
+    assert known.version == 1
+
+
+async def test_a_subscriber_that_does_not_fit_what_is_advertised_does_not_start(tutti_bus: BusKit) -> None:
+    class Narrow(tutti.TxType, type="Sale", events=[Moved], version=4):
+        shop: str
+
+    await tutti_bus.advertise(Sale)
+    shop = tutti.Subscriber("shop")
+    shop.enrol("shops", Narrow)
+
+    @shop.on(Moved)
+    async def move(event: Moved, tx: tutti.Branch) -> None: ...
+
+    with pytest.raises(tutti.TypeConflict, match="the transaction type Sale was advertised before"):
+        await tutti_bus.start(shop)
+
+
+async def test_who_begins_a_transaction_advertises_its_type_if_nobody_did() -> None:
+    async with tutti.connect("memory://") as bus:
+        with pytest.raises(tutti.CensusFailed):
+            await bus.transaction(Sale("here"), census=tutti.Census(within=0.01)).__aenter__()
+        assert [known.type for known in await bus.context.catalogue.transaction_types()] == ["Sale"]

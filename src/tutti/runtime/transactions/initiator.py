@@ -95,7 +95,11 @@ class Transaction:
     # Life
 
     async def __aenter__(self) -> Self:
-        self._initiator = Initiator(await self._managers(), self._wish)
+        managers, kind = await self._managers(), self._wish.kind
+        self._initiator = Initiator(managers, self._wish)
+        catalogue = managers.context.catalogue
+        if not catalogue.may_begin(kind):
+            await catalogue.advertise_transaction(kind)
         await self._initiator.begin()
         return self
 

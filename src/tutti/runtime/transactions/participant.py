@@ -80,6 +80,8 @@ class Participants:
         """When this returns, an invitation or an event that comes later is taken up."""
         parts, layout = self.site.parts, self.site.context.layout
         await self._trust.load()
+        for joining in parts.joinings:
+            await self.site.context.catalogue.check_transaction(joining.type)
         await self.site.log.beat(self.site.instance)
         compensates = any(joining.compensatable for joining in parts.joinings)
         for resource in parts.resources.values():
