@@ -115,7 +115,7 @@ class Participants:
         finished = True
         try:
             async with asyncio.timeout(grace):
-                while self.takings:
+                while not all(taking.refused for taking in self.takings.values()):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -372,6 +372,10 @@ class Participants:
         if self.takings.get(taking.tx) is taking:
             del self.takings[taking.tx]
         self._remember(taking.tx, taking)
+        self._changed.set()
+
+    def changed(self) -> None:
+        """Whoever waits for the end looks again."""
         self._changed.set()
 
     def drop(self, taking: Taking) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from tutti.bus.port import Record, Stored
 from tutti.control.participation import messages as p
+from tutti.control.participation.life import Stage
 from tutti.control.participation.machine import Participation
 from tutti.errors import BusError, InvalidEvent, JournalError
 from tutti.journal import LogRow
@@ -88,6 +89,13 @@ class Taking:
             account.write(self.tx, self._site.subscriber, self.machine.member, steps)
         for effect in effects:
             self._carry_out(effect)
+        if self.refused and was is not Stage.REFUSED:
+            self._host.changed()
+
+    @property
+    def refused(self) -> bool:
+        """It voted no and undid its work: nothing is owed any more, whatever is decided."""
+        return self.machine.stage is Stage.REFUSED
 
     def receive(self, given: Received) -> None:
         message = given.message

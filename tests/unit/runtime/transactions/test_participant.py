@@ -154,6 +154,19 @@ async def test_a_handler_that_fails_votes_no_at_once(
         assert rooms.store.data == {}
 
 
+async def test_who_has_voted_no_does_not_wait_for_the_decision_when_it_stops(
+    bus: Bus, manager: ScriptedManager
+) -> None:
+    rooms = Rooms()
+    service = await bus.start(rooms.subscriber)
+    script = Script(manager, Meeting("DSOnline"))
+    await script.census()
+    await script.publish(Invitation("closed"))
+    assert (await manager.vote(script.tx)).value == "no"
+    assert await bus.stop(service, grace=5.0), "the manager never says anything again"
+    assert rooms.store.data == {}
+
+
 async def test_who_does_not_match_or_declines_says_nothing(bus: Bus, manager: ScriptedManager) -> None:
     rooms = Rooms()
     async with bus.serve(rooms.subscriber):
