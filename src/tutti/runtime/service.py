@@ -109,6 +109,17 @@ class Service:
         finally:
             await self._close()
 
+    async def resign(self, group: str) -> None:
+        """Leave a standing group for good: transactions with it no longer wait for this subscriber. What is under way
+        still ends. A subscriber that declares the group enrols again when it is started again."""
+        membership = self.participants.membership(group) if self.participants is not None else None
+        if membership is None:
+            raise DeclarationError(
+                f"subscriber {self.subscriber.name!r} is not enrolled in the group {group!r}",
+                hint="resign from a group that it declares with `enrol`",
+            )
+        await membership.resign()
+
     async def _stop(self, grace: float) -> bool:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(1.0):

@@ -138,7 +138,11 @@ class Membership:
             await asyncio.sleep(PARTICIPANT_TURN_SECONDS)
             try:
                 known, _ = await self._known()
-                ours = known is not None and known.instance == self._site.instance
+                if known is None:  # only an operator removes it, or another instance that resigns
+                    log.warning("%s: it was taken out of group %s", self._site.subscriber, self.group)
+                    self.acting = False
+                    return
+                ours = known.instance == self._site.instance
                 if self.acting and not ours:
                     log.warning("%s: another instance acts for it in group %s", self._site.subscriber, self.group)
                     self.acting = False

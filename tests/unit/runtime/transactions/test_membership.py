@@ -204,3 +204,36 @@ async def test_who_resigns_is_forgotten_and_enrols_anew_with_other_keys(house: H
     await again.start()
     assert again.pseudonym != member.pseudonym
     assert again.key.public != member.key.public
+
+
+async def test_who_is_taken_out_stays_out_until_it_is_started_again(house: House) -> None:
+    acts, stands_by = await house.member("rooms-1"), await house.member("rooms-2")
+    await acts.start()
+    beating = await house.beating("rooms-1")
+    await stands_by.start()
+    entry = await house.buses[0].context.transport.state_get(enrolment_key("venues", "rooms"))
+    assert entry is not None
+    await house.buses[0].context.transport.state_put(entry.key, b"", expected=entry.revision)
+    await until(lambda: not acts.acting)
+    await asyncio.gather(*(task for member in (acts, stands_by) if (task := member._task) is not None))
+    beating.cancel()
+    assert await house.record() is None, "neither of them enrols behind the operator's back"
+    await (await house.member("rooms-3")).start()
+    assert await house.record() is not None
+
+
+async def test_a_service_leaves_a_group_for_good(tmp_path: Path) -> None:
+    rooms = tutti.Subscriber("rooms")
+    rooms.enrol("venues", Meeting)
+
+    @rooms.on(Invitation)
+    async def book(event: Invitation, tx: tutti.Branch) -> None: ...
+
+    async with tutti.connect("memory://", journal=tmp_path) as bus:
+        await bus.advertise(Invitation)
+        service = await bus.start(rooms)
+        assert len(await bus.context.transport.state_list("group.venues")) == 1
+        with pytest.raises(tutti.DeclarationError, match="not enrolled in the group 'desks'"):
+            await service.resign("desks")
+        await service.resign("venues")
+        assert list(await bus.context.transport.state_list("group.venues")) == []
