@@ -21,6 +21,7 @@ from tutti.errors import BusError, Fenced, InvalidMessage, JournalError, LeaseHe
 from tutti.journal import Entry, Journal, Undecided, Unknown
 from tutti.limits import (
     JOURNAL_LEASE_SECONDS,
+    MANAGER_CLOSE_SECONDS,
     MANAGER_WATCH_SECONDS,
     MEMBER_LOST_SECONDS,
     OUTCOMES_KEPT_SECONDS,
@@ -75,6 +76,7 @@ class Coordinator:
         self._run = secrets.token_hex(4)
         self._count = 0
         self._managed: dict[str, Managed] = {}
+        self._fewer = asyncio.Event()
         self._beats: dict[str, float] = {}  # by instance: when it was heard last
         self._listeners: dict[str, Listener] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -113,7 +115,13 @@ class Coordinator:
             await self._host.start()
 
     async def close(self) -> None:
-        """What is under way stays with the journal: whoever shares it goes on, now, and not after the lease."""
+        """What is decided may end, for a moment. What is left stays with the journal: whoever shares it goes on, now,
+        and not after the lease."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MANAGER_CLOSE_SECONDS):
+                while any(managed.outcome is not None for managed in self._managed.values()):
+                    self._fewer.clear()
+                    await self._fewer.wait()
         for managed in tuple(self._managed.values()):
             managed.drop()
         for listener in self._listeners.values():
@@ -190,6 +198,7 @@ class Coordinator:
 
     def forget(self, tx: str) -> None:
         self._managed.pop(tx, None)
+        self._fewer.set()
 
     @property
     def idle(self) -> bool:

@@ -12,6 +12,7 @@ commit does. While the block runs, the manager of the transaction is in this pro
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
@@ -33,7 +34,12 @@ from tutti.errors import (
     UncheckedTransaction,
 )
 from tutti.journal import Journal
-from tutti.limits import COMMIT_TIMEOUT_SECONDS, MANAGER_GRACE_SECONDS, TRANSACTION_ATTEMPTS_MAX_COUNT
+from tutti.limits import (
+    COMMIT_TIMEOUT_SECONDS,
+    MANAGER_GRACE_SECONDS,
+    OWN_FINISH_SECONDS,
+    TRANSACTION_ATTEMPTS_MAX_COUNT,
+)
 from tutti.model.event import event_type
 from tutti.model.involvement import Involvement
 from tutti.model.transaction import PUBLISHER, CensusRule, Decision, Member, Offer, Outcome, Scope
@@ -190,6 +196,7 @@ class Initiator:
         self._events = 0
         self._requests = 0
         self._finishing = False
+        self._own_finished = asyncio.Event()
 
     # Beginning
 
@@ -321,6 +328,7 @@ class Initiator:
 
     async def _finish(self, outcome: Outcome) -> None:
         await self._own.finish(outcome)
+        self._own_finished.set()
         self._managing.take(told.OwnFinished(self._managing.now))
 
     async def decide_last(self, decision: Decision, journal: Journal) -> tuple[Decision, str]:
@@ -383,9 +391,15 @@ class Initiator:
         """A manager answers every request; but it may be elsewhere and gone, and for an abort it needs the journal."""
         try:
             async with asyncio.timeout(timeout):
-                return await answer
+                given = await answer
         except TimeoutError:
             return told.Unchecked(self._managing.waiting_for())
+        if isinstance(given, told.Aborted) and self._own.any:
+            # Whoever tries again at once must not wait for locks of its own.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(OWN_FINISH_SECONDS):
+                    await self._own_finished.wait()
+        return given
 
     def _ask(self, request: Callable[[int], told.Input]) -> asyncio.Future[told.CommitAnswer]:
         self._requests += 1

@@ -37,6 +37,11 @@ class OwnWork:
         self._prepared: set[str] = set()
 
     @property
+    def any(self) -> bool:
+        """Whether anything was enlisted."""
+        return bool(self._works)
+
+    @property
     def last(self) -> str:
         """The name of the last resource, or empty."""
         return next((name for name, resource in self._resources.items() if not resource.prepares), "")

@@ -187,6 +187,46 @@ async def test_own_resources_commit_and_roll_back_with_it(floor: Floor) -> None:
     assert not store.prepared
 
 
+async def test_after_an_abort_nothing_of_ones_own_is_held(floor: Floor) -> None:
+    await floor.member("no")
+    store = MemoryStore()
+    calendar = MemoryResource("calendar", store)
+    rollback = calendar.rollback
+
+    async def slow(*given: Any, **options: Any) -> None:
+        await asyncio.sleep(0.05)
+        await rollback(*given, **options)
+
+    calendar.rollback = slow  # type: ignore[method-assign]  # a database that takes its time
+    with pytest.raises(TransactionAborted):  # noqa: PT012  the block is what is tested
+        async with floor.transaction() as tx:
+            (await tx.enlist(calendar)).put("a", 1)
+            await tx.publish(Invitation("FW26"))
+    assert not store.prepared
+
+
+async def test_a_bus_that_closes_lets_what_is_decided_end() -> None:
+    store = MemoryStore()
+    calendar = MemoryResource("calendar", store)
+    commit = calendar.commit
+
+    async def slow(*given: Any, **options: Any) -> None:
+        await asyncio.sleep(0.05)
+        await commit(*given, **options)
+
+    calendar.commit = slow  # type: ignore[method-assign]  # as above
+    async with tutti.connect("memory://") as bus:
+        await bus.advertise(Invitation)
+        floor = Floor(bus)
+        member = await floor.member()
+        async with floor.transaction() as tx:
+            (await tx.enlist(calendar)).put("a", 1)
+            await tx.publish(Invitation("FW26"))
+        assert store.prepared, "the decision is durable; the rest follows"
+    await member.close()
+    assert (store.data, dict(store.prepared)) == ({"a": 1}, {})
+
+
 async def test_a_member_that_falls_silent_is_lost(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tutti.runtime.transactions.coordinator.MEMBER_LOST_SECONDS", 0.05)
     member = await floor.member("silent")
