@@ -108,6 +108,7 @@ class Hosted:
         self._names: list[str] = []  # of the publisher's own resources
         self._finishing: Outcome | None = None  # asked for, and not done
         self._gone = False
+        self._over = False
         self._stands: sides.Stands | None = None
 
     def begin(self, managed: Managed) -> None:
@@ -181,6 +182,9 @@ class Hosted:
         self.line.say(sides.Enlisting(name, error))
 
     def _lost(self) -> None:
+        if self._over:  # there was nothing more to say to each other
+            self._hang_up()
+            return
         log.warning("%s: its publisher is gone", self.managed.tx)
         self._gone = True
         self.managed.take(told.PublisherLost(self.managed.now))
@@ -237,6 +241,7 @@ class Hosted:
         return decision, ""
 
     def finished(self, outcome: Outcome | None) -> None:
+        self._over = True
         self._tell_standing()
         self.line.say(sides.Over(outcome))
         clock = self._coordinator.clock

@@ -208,6 +208,20 @@ async def test_a_publisher_that_dies_aborts(
     assert site.store.data == {}
 
 
+async def test_a_publisher_that_has_heard_of_the_end_is_not_missed(
+    site: Site, served: Coordinator, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("tutti.control.conversation.CONVERSATION_LOST_SECONDS", 0.1)
+    host: Any = served._host
+    async with site.publisher() as bus:
+        async with bus.transaction(Pledge("x"), census=ONE) as tx:
+            await tx.publish(Step(1))
+            await tx.commit(wait="ended")
+        assert list(host._hosted) == [tx.id]
+        await until(lambda: not host._hosted)
+    assert "publisher is gone" not in caplog.text
+
+
 async def test_a_service_that_dies_leaves_the_answer_to_the_journal(
     site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
