@@ -21,7 +21,7 @@ from tutti.bus.port import Listener, Record
 from tutti.control.participation import messages as p
 from tutti.control.participation.machine import Participation
 from tutti.control.participation.unknown import answer_unknown
-from tutti.errors import BusError, InvalidEvent, JournalError
+from tutti.errors import BusError, InvalidEvent, JournalError, ResourceError
 from tutti.flow.matcher import Matcher, Seen
 from tutti.journal import ParticipantLog
 from tutti.limits import (
@@ -87,6 +87,7 @@ class Participants:
         for resource in parts.resources.values():
             await self.site.context.bus.ready(resource)
             await resource.preflight(barrier=compensates)
+        await self._recovering.prepare()
         self.spawn(self._beat())
         await self._listen(self.inbox, self._tell_known)
         for kind in {joining.type.token for joining in parts.joinings if not joining.group}:
@@ -309,7 +310,7 @@ class Participants:
 
     async def _awaken(self, tx: str, membership: Membership | None, cause: Received | Heard) -> None:
         try:
-            row = await self.site.log.find(self.site.subscriber, tx)
+            row = await self._recovering.find(tx)
             if row is not None:
                 taking = self._recovering.revive(row)
             elif membership is None:
@@ -317,8 +318,8 @@ class Participants:
                 self._remember(tx, None)
             else:
                 taking = self._enter(tx, membership, cause)
-        except JournalError as error:
-            log.warning("%s: %s: its own log cannot be read: %s", self.site.subscriber, tx, error)
+        except (JournalError, ResourceError) as error:
+            log.warning("%s: %s: what it did before cannot be read: %s", self.site.subscriber, tx, error)
             taking = None
         for tell in self._waking.pop(tx, []):
             if taking is not None:
@@ -389,6 +390,10 @@ class Participants:
 
     def knows(self, tx: str) -> bool:
         return tx in self.takings or tx in self._over or tx in self._waking
+
+    def at_work(self, tx: str) -> bool:
+        """A machine of this process sees to it, or did to the end."""
+        return tx in self.takings or tx in self._waking or self._over.get(tx) is not None
 
     def _remember(self, tx: str, taking: Taking | None) -> None:
         self._over[tx] = taking

@@ -36,6 +36,13 @@ class Recovering:
         self._site = host.site
         self._task: asyncio.Task[None] | None = None
 
+    async def prepare(self) -> None:
+        """Before anything is heard: whoever looks into the log from now on finds there what stands in barriers."""
+        try:
+            await self._read_barriers()
+        except (JournalError, ResourceError) as error:
+            log.warning("%s: what others left is looked for again: %s", self._site.subscriber, error)
+
     async def start(self) -> None:
         await self._turn(barriers=True)
         self._host.spawn(ParticipantReaper(self._host).run())
@@ -132,13 +139,25 @@ class Recovering:
 
     # From barriers
 
-    async def _read_barriers(self) -> None:
+    async def find(self, tx: str) -> LogRow | None:
+        """The row of this transaction, wherever another process has left it."""
+        row = await self._site.log.find(self._site.subscriber, tx)
+        if row is None and self._compensates:
+            await self._read_barriers(tx)
+            row = await self._site.log.find(self._site.subscriber, tx)
+        return row
+
+    @property
+    def _compensates(self) -> bool:
+        return any(joining.compensatable for joining in self._site.parts.joinings)
+
+    async def _read_barriers(self, only: str = "") -> None:
         """A compensatable participant with one resource has its row there, with the work. It becomes a row of the log,
         in the name of the instance that wrote it: so its lease counts here too."""
-        if not any(joining.compensatable for joining in self._site.parts.joinings):
+        if not self._compensates:
             return
         for resource in self._site.parts.resources.values():
-            for row in (await self._rows_in(resource)).values():
+            for row in (await self._rows_in(resource, only)).values():
                 if await self._site.log.find(self._site.subscriber, row.tx) is not None:
                     continue
                 try:
@@ -146,11 +165,11 @@ class Recovering:
                 except Fenced:
                     log.info("%s: %s has found its owner", self._site.subscriber, row.tx)
 
-    async def _rows_in(self, resource: Resource[Any]) -> dict[str, LogRow]:
+    async def _rows_in(self, resource: Resource[Any], only: str) -> dict[str, LogRow]:
         """The last one of each transaction that is not at work here."""
         found: dict[str, LogRow] = {}
         for branch in await resource.unsettled(self._site.subscriber):
-            if self._host.knows(branch.tx):
+            if branch.tx != only if only else self._host.at_work(branch.tx):
                 continue
             for step in await resource.completed(branch):
                 row = decode_row(step.entry)

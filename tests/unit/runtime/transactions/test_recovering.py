@@ -24,6 +24,7 @@ from tutti.resources.memory import MemoryResource, MemoryStore
 from tutti.runtime.bus import Bus
 from tutti.runtime.transactions.keys import SigningKey
 from tutti.runtime.transactions.own_log import FILE
+from tutti.runtime.transactions.participant import Participants
 from tutti.runtime.transactions.undoing import Kept, encode_kept, encode_row
 
 EVENT = Consumed(PUBLISHER, "Invitation", 1, 1)
@@ -285,3 +286,49 @@ async def until_closed(left: Left) -> None:
     async with asyncio.timeout(20):
         while await left.log.open_rows("rooms"):
             await asyncio.sleep(0.01)
+
+
+async def test_who_heard_the_decision_first_undoes_what_it_finds_in_a_barrier(
+    bus: Bus, left: Left, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another instance of `rooms` dies with its work done and its yes not said, while this one runs."""
+    monkeypatch.setattr("tutti.runtime.transactions.recovering.PARTICIPANT_TURN_SECONDS", 0.05)
+    monkeypatch.setattr("tutti.runtime.transactions.recovering.JOURNAL_LEASE_SECONDS", 0.05)
+    rooms = Rooms(compensatable=True)
+    async with bus.serve(rooms.subscriber):
+        left.script.decide("abort")
+        await until(lambda: left.script.tx in _participants(bus)._over)
+        await left.committed_in_barrier(rooms, left.row(compensatable=True))
+        await until(lambda: _taken_up(bus, left))
+        assert (await left.end("abort")).outcome == "abort"
+        assert rooms.undone == ["FW26"]
+    assert rooms.store.data == {}
+
+
+async def test_a_barrier_is_looked_into_before_a_transaction_is_begun_anew(bus: Bus, left: Left) -> None:
+    """The prepare of a group's transaction is repeated until somebody votes; by then the work may be done."""
+    rooms = Rooms(compensatable=True)
+    rooms.subscriber.enrol("team", Meeting, compensatable=True)
+    await left.log.beat("rooms-0", seconds=60)
+    async with bus.serve(rooms.subscriber):
+        await left.committed_in_barrier(rooms, left.row(compensatable=True))
+        left.script.group = "team"
+        left.script.prepare()
+        await until(lambda: left.script.tx not in _participants(bus)._waking)
+        [row] = await _rows(left)
+        assert (row.instance, row.record.state) == ("rooms-0", "voted")
+        assert not _taken_up(bus, left)
+    assert rooms.handled == []
+
+
+async def _rows(left: Left) -> tuple[LogRow, ...]:
+    async with asyncio.timeout(10):
+        while not (rows := await left.log.open_rows("rooms")):
+            await asyncio.sleep(0.01)
+    return rows
+
+
+def _participants(bus: Bus) -> Participants:
+    participants = bus.services[0].participants
+    assert participants is not None
+    return participants
