@@ -36,6 +36,7 @@ format: setup  ## put the code into shape
 bench: setup  ## the benchmarks: a table for people, then one JSON line each
 	@$(PY) -m benchmarks.matching $(ARGS)
 	@$(PY) -m benchmarks.mediator $(ARGS)
+	@$(PY) -m benchmarks.transactions $(ARGS)
 
 chaos: setup  ## kill servers and subscribers under load and count what is lost (minutes)
 	@$(PY) -m tests.chaos $(ARGS)
