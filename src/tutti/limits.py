@@ -194,6 +194,7 @@ ENDED_KEPT_COUNT: Final = (
 PARTICIPANT_BEAT_SECONDS: Final = 0.5  # how often an instance says that it lives: managers count silence in seconds
 PARTICIPANT_SILENCE_SECONDS: Final = 1.5  # another instance acts for a member of a group after so long: three beats
 PARTICIPANT_TURN_SECONDS: Final = 1.0  # how often rows of instances that died are looked for, and leases extended
+FETCH_GRACE_SECONDS: Final = 0.05  # for an event that was counted and did not come yet, before the log is searched
 FETCH_ATTEMPTS_COUNT: Final = 5  # looks into the log for an event that was counted; then it is gone
 FETCH_PAUSE_SECONDS: Final = 0.2  # between two of them: an event may be acknowledged a moment before it can be read
 PARKED_LOOK_SECONDS: Final = 2.0  # how often a parked compensation is looked for that the operator has released
@@ -210,6 +211,7 @@ MANAGER_WATCH_SECONDS: Final = 0.25  # how often a manager looks whose heartbeat
 MEMBER_LOST_SECONDS: Final = 3.0  # without a heartbeat: six were missed
 RECORDS_KEPT_SECONDS: Final = 3_600.0  # of finished transactions, for `tutti tx show`; then only the outcome
 OUTCOMES_KEPT_SECONDS: Final = 30 * 86_400.0  # a member that was away for longer needs an operator
+KEYS_KEPT_COUNT: Final = 4_096  # public keys that are not decoded again for each signature
 GROUP_KEPT_SECONDS: Final = 1.0  # a group's members are not looked up for each of its transactions
 
 # The operator

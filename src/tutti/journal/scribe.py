@@ -7,6 +7,7 @@ in it is written alone: who is refused learns why, and the others do not notice.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import threading
 from collections.abc import Callable
@@ -47,27 +48,45 @@ class Session(Protocol):
 class Job:
     """One request, and where its answer goes."""
 
-    __slots__ = ("_future", "_loop", "statements")
+    __slots__ = ("_future", "loop", "statements")
 
     def __init__(self, statements: Callable[[Rows], Any]) -> None:
         self.statements = statements
-        self._loop = asyncio.get_running_loop()
-        self._future: asyncio.Future[Any] = self._loop.create_future()
+        self.loop = asyncio.get_running_loop()
+        self._future: asyncio.Future[Any] = self.loop.create_future()
 
     def __await__(self) -> Any:
         return self._future.__await__()
 
-    def answer(self, result: Any) -> None:
-        self._tell(lambda: self._future.set_result(result))
+    def settle(self, result: Any, error: Exception | None) -> None:
+        """In its own loop."""
+        if self._future.done():
+            return
+        if error is not None:
+            self._future.set_exception(error)
+        else:
+            self._future.set_result(result)
 
     def fail(self, error: Exception) -> None:
-        self._tell(lambda: self._future.set_exception(error))
+        _tell([(self, None, error)])
 
-    def _tell(self, settle: Callable[[], None]) -> None:
-        try:
-            self._loop.call_soon_threadsafe(lambda: None if self._future.done() else settle())
-        except RuntimeError:  # its event loop has ended: nobody waits any more
-            return
+
+Settled = tuple[Job, Any, Exception | None]
+
+
+def _tell(settled: list[Settled]) -> None:
+    """Each event loop is woken once for all of its jobs: waking costs more than the answer."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[Settled]] = {}
+    for one in settled:
+        by_loop.setdefault(one[0].loop, []).append(one)
+    for loop, answers in by_loop.items():
+        with contextlib.suppress(RuntimeError):  # it has ended: nobody waits any more
+            loop.call_soon_threadsafe(_settle, answers)
+
+
+def _settle(answers: list[Settled]) -> None:
+    for job, result, error in answers:
+        job.settle(result, error)
 
 
 _END: Final = None
@@ -146,8 +165,7 @@ def write_group(session: Session, jobs: list[Job]) -> None:
         for job in jobs:
             job.fail(_copied(meaning))
         return
-    for job, result in zip(jobs, results, strict=True):
-        job.answer(result)
+    _tell([(job, result, None) for job, result in zip(jobs, results, strict=True)])
 
 
 def _failed(session: Session, jobs: list[Job], error: Exception) -> None:

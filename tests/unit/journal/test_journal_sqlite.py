@@ -15,8 +15,9 @@ import pytest
 
 from tutti.errors import AnswerLost, JournalUnfit, JournalUnreachable
 from tutti.journal import Proposal
-from tutti.journal.sqlite import SqliteJournal, explained, require_synced
+from tutti.journal.sqlite import SqliteJournal, SqliteParticipantLog, explained, require_synced
 from tutti.model.transaction import Decision, TransactionRecord
+from tutti.testing.contracts.participants import row_of
 
 
 async def begun(journal: SqliteJournal, name: str = "1") -> str:
@@ -183,3 +184,25 @@ async def test_many_journals_on_one_file(tmp_path: Path) -> None:
     assert len({journal.id for journal in journals}) == 1
     for journal in journals:
         await journal.close()
+
+
+async def test_a_row_is_found_without_a_thread_and_by_one_when_that_is_not_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = SqliteParticipantLog(tmp_path / "participants.db")
+    await log.start()
+    row = row_of("j-1", "voted")
+    await log.write(row)
+    with monkeypatch.context() as patched:
+        patched.setattr(log, "_ask", _nobody_is_asked)
+        assert await log.find("hotel", "j-1") == row
+        assert await log.find("hotel", "j-2") is None
+    with log._at_once_turn:  # another event loop is reading
+        assert await log.find("hotel", "j-1") == row
+    await log.close()
+    with pytest.raises(JournalUnreachable):
+        await log.find("hotel", "j-1")
+
+
+async def _nobody_is_asked(statements: object) -> None:
+    raise AssertionError(f"a thread was asked: {statements}")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tutti.errors import OutcomeNotYours
-from tutti.resources.postgres.statements import notifies, refuse_ending
+from tutti.resources.postgres.statements import changes, notifies, refuse_ending
 
 
 @pytest.mark.parametrize(
@@ -56,3 +56,13 @@ def test_notifications_are_noticed(statement: str) -> None:
 
 def test_other_statements_do_not_notify() -> None:
     assert not notifies("insert into listeners values ('notified')")
+
+
+@pytest.mark.parametrize("statement", ["insert into a values (1)", "-- b\n UPDATE a SET b = 1", "/* c */ merge into a"])
+def test_what_changes_something_as_a_rule_is_known(statement: str) -> None:
+    assert changes(statement)
+
+
+@pytest.mark.parametrize("statement", ["select 1", "SELECT 'update'", "insertion()", "", "with a as (insert into b)"])
+def test_whatever_else_is_left_to_the_server(statement: str) -> None:
+    assert not changes(statement)

@@ -21,7 +21,7 @@ from tutti.resources.postgres.driver import Fault, fault_of
 from tutti.resources.postgres.lent import Lent
 from tutti.resources.postgres.options import PostgresOptions
 from tutti.resources.postgres.resource import PostgresResource
-from tutti.resources.postgres.statements import not_yours, notifies, refuse_ending
+from tutti.resources.postgres.statements import changes, not_yours, notifies, refuse_ending
 
 _RETURN_SECONDS: Final = 5.0  # for the reset of a connection; one that does not answer is closed
 
@@ -40,13 +40,14 @@ class BranchConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is 
     in_branch = False
     used = False  # by a user, who may have left settings, locks and cursors behind
     notified = False
+    changed = False
     lent: LentConnection | None = None
 
     async def open_branch(self, statements: Sequence[str]) -> None:
         await asyncpg.Connection.execute(self, "; ".join(statements))
         # Without an outermost transaction of its own, asyncpg refuses `transaction()` in one that it did not begin.
         self._top_xact = asyncpg.Connection.transaction(self)
-        self.in_branch, self.used, self.notified = True, True, False
+        self.in_branch, self.used, self.notified, self.changed = True, True, False, False
 
     async def end_branch(self, statement: str) -> None:
         self.in_branch = False
@@ -72,6 +73,7 @@ class BranchConnection(asyncpg.Connection):  # type: ignore[misc]  # asyncpg is 
         if self.in_branch:
             refuse_ending(statement)
             self.notified = self.notified or notifies(statement)
+            self.changed = self.changed or changes(statement)
 
     async def execute(self, query: str, *args: Any, **options: Any) -> Any:
         self._check(query)
@@ -209,6 +211,9 @@ class AsyncpgDriver:
 
     async def rows(self, connection: asyncpg.Connection, statement: str) -> Sequence[Sequence[Any]]:
         return await _behind(connection).rows_ours(statement)
+
+    def changed(self, connection: asyncpg.Connection) -> bool:
+        return _behind(connection).changed
 
     def notified(self, connection: asyncpg.Connection) -> bool:
         return _behind(connection).notified

@@ -83,6 +83,11 @@ class Driver(Protocol[ConnectionT]):
 
     async def rows(self, connection: ConnectionT, statement: str) -> Sequence[Sequence[Any]]: ...
 
+    def changed(self, connection: ConnectionT) -> bool:
+        """Whether the user sent something that changes data, as far as one can see here, and `end` takes several
+        statements at once. Then the server is not asked whether anything has changed."""
+        ...
+
     def notified(self, connection: ConnectionT) -> bool:
         """Whether the user's statements may have left a notification."""
         ...

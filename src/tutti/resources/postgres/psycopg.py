@@ -175,6 +175,9 @@ class PsycopgDriver:
     async def rows(self, connection: psycopg.AsyncConnection[Any], statement: str) -> Sequence[Sequence[Any]]:
         return await (await _behind(connection).run_ours(statement)).fetchall()
 
+    def changed(self, connection: psycopg.AsyncConnection[Any]) -> bool:  # noqa: ARG002  the port's signature
+        return False
+
     def notified(self, connection: psycopg.AsyncConnection[Any]) -> bool:
         return _behind(connection).notified
 

@@ -205,6 +205,9 @@ class SqlalchemyDriver(Generic[FaceT]):
     async def rows(self, face: FaceT, statement: str) -> Sequence[Sequence[Any]]:
         return (await _run(self._behind(face), statement)).all()
 
+    def changed(self, face: FaceT) -> bool:  # noqa: ARG002  the port's signature
+        return False
+
     def notified(self, face: FaceT) -> bool:
         return self._behind(face).state.notified
 

@@ -17,6 +17,9 @@ _ENDS: Final = re.compile(
     r"|rollback(?!(?:\s+(?:work|transaction))?\s+to\b)|discard)\b",
     re.IGNORECASE | re.DOTALL,
 )
+_CHANGES: Final = re.compile(
+    _BLANKS + r"(?:insert|update|delete|merge|copy|create|alter|drop|truncate)\b", re.IGNORECASE
+)
 _NOTIFICATIONS: Final = re.compile(r"\b(?:un)?listen\b|notify\b", re.IGNORECASE)
 
 
@@ -37,6 +40,11 @@ def work_ended() -> OutcomeNotYours:
     return OutcomeNotYours(
         "the work has ended, its connection is given back", hint="do all of the work before the handler returns"
     )
+
+
+def changes(statement: str) -> bool:
+    """Whether it is one that changes something, as a rule. Others may change something too: only the server knows."""
+    return _CHANGES.match(statement) is not None
 
 
 def notifies(statement: str) -> bool:

@@ -2,7 +2,9 @@
 
 1. Before PREPARE, one question tells two things: whether the transaction is still the one that was begun (the user may
    have ended it behind our back), and whether it has changed anything. PREPARE itself would not tell: in a failed
-   transaction, or in none, it rolls back and reports no error.
+   transaction, or in none, it rolls back and reports no error. Where the driver knows that data were changed, only the
+   first is open; then a statement that fails unless the transaction is ours goes to the server together with PREPARE,
+   which is not run after an error.
 2. A branch that has changed nothing is rolled back and votes read-only, unless it may have left notifications, which
    PostgreSQL does not count as changes and does not prepare: then PREPARE refuses with the reason.
 3. An error of ours, or an interruption, ends the work: the connection is closed, and the server rolls back.
@@ -32,6 +34,14 @@ from tutti.resources.postgres.driver import (
 from tutti.resources.postgres.options import PostgresOptions
 
 _STATE: Final = "SELECT current_setting('tutti.branch', true), pg_current_xact_id_if_assigned() IS NULL"
+
+
+_ENDED: Final = "tutti: ended inside"
+# Fails unless the transaction is ours. `concat` is not constant to the planner: the cast waits until it is wanted.
+_OURS: Final = (
+    "SELECT CASE WHEN current_setting('tutti.branch', true) IS DISTINCT FROM '{gid}'"
+    " THEN concat('tutti: ended inside')::int END"
+)
 
 
 class Home(Protocol):
@@ -117,14 +127,17 @@ class PostgresWork(Generic[ConnectionT]):
         try:
             async with asyncio.timeout(self._home.options.statement_timeout):
                 await self._driver.flush(connection)
-                read_only = await self._unchanged(connection)
+                changed = self._driver.changed(connection)
+                read_only = not changed and await self._unchanged(connection)
                 end = "ROLLBACK" if read_only else f"PREPARE TRANSACTION '{self._gid}'"
-                await self._driver.end(connection, end)
+                await self._driver.end(connection, f"{_OURS.format(gid=self._gid)}; {end}" if changed else end)
         except BaseException as error:
             await self._drop()
             fault = read_fault(self._driver, error)
             if fault is None:
                 raise
+            if _ENDED in fault.message:
+                raise ended_inside(self._where) from error
             raise preparing_failed(self._home.name, self._gid, fault) from error
         self._give_back()
         return Vote.READ_ONLY if read_only else Vote.PREPARED

@@ -301,11 +301,13 @@ class Coordinator:
         ended, finished = self._ended, self._finished
         self._ended, self._finished = [], []
         try:
-            if ended:
-                await self.journal.ended(ended)
-            for tx, epoch in finished:
-                with contextlib.suppress(Fenced):
-                    await self.journal.finish(tx, epoch)
+            # Asked for together, so that they share one sync. A branch has ended before its transaction is finished:
+            # the journal writes in the order in which it is asked.
+            writes = [self.journal.ended(ended)] if ended else []
+            writes += [self.journal.finish(tx, epoch) for tx, epoch in finished]
+            for outcome in await asyncio.gather(*writes, return_exceptions=True):
+                if isinstance(outcome, BaseException) and not isinstance(outcome, Fenced):
+                    raise outcome
         except JournalError:
             self._ended, self._finished = ended + self._ended, finished + self._finished
             raise

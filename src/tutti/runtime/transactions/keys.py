@@ -11,6 +11,7 @@ import binascii
 import os
 import secrets
 import stat
+from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +22,7 @@ import nacl.signing
 import nacl.utils
 
 from tutti.errors import DeclarationError, InvalidEvent
+from tutti.limits import KEYS_KEPT_COUNT
 
 _SEED_BYTES: Final = 32
 
@@ -47,11 +49,17 @@ class SigningKey:
         return self._key.sign(body).signature
 
 
+@lru_cache(KEYS_KEPT_COUNT)
+def _verify_key(public: str) -> nacl.signing.VerifyKey:
+    """The journal's, and those of a group's members, come again and again."""
+    return nacl.signing.VerifyKey(_bytes(public))
+
+
 def is_signed(body: bytes, signature: bytes, public: str) -> bool:
     """Whether the holder of this key signed exactly these bytes. Whatever is wrong with any of them, the answer is
     no."""
     try:
-        nacl.signing.VerifyKey(_bytes(public)).verify(body, signature)
+        _verify_key(public).verify(body, signature)
     except (nacl.exceptions.CryptoError, ValueError, TypeError):
         return False
     return True

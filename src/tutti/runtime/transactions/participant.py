@@ -19,6 +19,7 @@ import msgspec
 
 from tutti.bus.port import Listener, Record
 from tutti.control.participation import messages as p
+from tutti.control.participation.life import FINISHING
 from tutti.control.participation.machine import Participation
 from tutti.control.participation.unknown import answer_unknown
 from tutti.errors import BusError, InvalidEvent, JournalError, ResourceError
@@ -350,10 +351,11 @@ class Participants:
     # Ends
 
     def ended(self, tx: str, envelope: bytes) -> None:
-        """Reports are collected for a moment: many transactions share one packet."""
+        """Reports are collected for a moment, while others are about to come: many transactions share one packet."""
         reports = self._reports.setdefault(tx.rpartition("-")[0], [])
         reports.append((tx, envelope))
-        if len(reports) >= ENDED_PACKET_MAX_COUNT:
+        alone = not any(taking.machine.stage in FINISHING for taking in self.takings.values() if taking.tx != tx)
+        if alone or len(reports) >= ENDED_PACKET_MAX_COUNT:
             self._report_ends()
         elif len(self._reports) == 1 and len(reports) == 1:
             asyncio.get_running_loop().call_later(ENDED_COLLECT_SECONDS, self._report_ends)

@@ -14,7 +14,7 @@ from tutti.control.participation.life import Stage
 from tutti.control.participation.machine import Participation
 from tutti.errors import BusError, InvalidEvent, JournalError
 from tutti.journal import LogRow
-from tutti.limits import FETCH_ATTEMPTS_COUNT, FETCH_PAUSE_SECONDS, PARKED_LOOK_SECONDS
+from tutti.limits import FETCH_ATTEMPTS_COUNT, FETCH_GRACE_SECONDS, FETCH_PAUSE_SECONDS, PARKED_LOOK_SECONDS
 from tutti.model.event import EventType
 from tutti.model.involvement import Involvement
 from tutti.model.messages import MANAGER, Begin, Close, Ended, Prepare, Received, Relay, Send, Ticked, To, WakeAt
@@ -67,6 +67,7 @@ class Taking:
         self._outgoing: tuple[EventType, object] | None = None
         self._stored: asyncio.Future[Stored] | None = None
         self._dropped = False
+        self._heard: set[tuple[str, str, int]] = set()  # publisher, type and number of what came
         self._stamp = Stamp()
 
     def restore(self, row: LogRow) -> tuple[str, ...]:
@@ -113,6 +114,7 @@ class Taking:
         if self.payload_key is None:
             self._learn_key(carried_key(record, self.machine.member))
         event = heard.consumed
+        self._heard.add((event.publisher, event.type, event.number))
         if event.type in self.part.handles:
             self.operations.heard.setdefault((event.publisher, event.type, event.number), heard)
             self.take(p.Arrived(event, self._site.now))
@@ -173,7 +175,7 @@ class Taking:
             case WakeAt():
                 self._wake_at(effect.time)
             case p.Fetch():
-                self._host.spawn(self._fetch(effect))
+                asyncio.get_running_loop().call_later(FETCH_GRACE_SECONDS, self._fetch_late, effect)
             case p.Publish():
                 self._append(effect)
             case p.Stuck():
@@ -261,10 +263,18 @@ class Taking:
             return
         self._stored = context.transport.append(made.subject, made.headers, made.data, timeout=_PUBLISH_SECONDS)
 
+    def _fetch_late(self, fetch: p.Fetch) -> None:
+        """A prepare may overtake the last events on the way: most of what was missing has come by now."""
+        if not self._dropped and self._lacking(fetch):
+            self._host.spawn(self._fetch(fetch))
+
+    def _lacking(self, fetch: p.Fetch) -> set[int]:
+        return {number for number in fetch.numbers if (fetch.publisher, fetch.type, number) not in self._heard}
+
     async def _fetch(self, fetch: p.Fetch) -> None:
         """From the log, by the transaction's subject. Only a log that could be read tells that an event is gone."""
         kind = next((event for event in self.joining.type.events if event.name == fetch.type), None)
-        wanted, looks = set(fetch.numbers), 0
+        wanted, looks = self._lacking(fetch), 0
         while kind is not None and looks < FETCH_ATTEMPTS_COUNT and not self._dropped:
             try:
                 wanted -= await self._look(kind, fetch, wanted)

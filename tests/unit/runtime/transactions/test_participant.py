@@ -11,12 +11,15 @@ import pytest
 import tutti
 from tests.scripted_manager import Script, ScriptedManager
 from tutti.model.enrolment import decode_enrolment
+from tutti.model.event import event_type
 from tutti.model.messages import Decide, Ended, Inquiry, Tally, Vote
-from tutti.model.transaction import member_hash
+from tutti.model.transaction import PUBLISHER, member_hash
 from tutti.resources.memory import MemoryResource, MemoryStore
 from tutti.runtime.bus import Bus
+from tutti.runtime.transactions import participant, taking
 from tutti.runtime.transactions.channel import signed
 from tutti.runtime.transactions.keys import SigningKey
+from tutti.runtime.transactions.taking import Taking
 from tutti.runtime.transactions.trust import Trust
 
 
@@ -388,6 +391,45 @@ async def test_a_group_needs_no_census(bus: Bus, manager: ScriptedManager) -> No
     assert set(store.data) == {"FW26", "FW28"}
     [left] = await bus.context.transport.state_list("group.venues")
     assert decode_enrolment(left.key, left.value).instance == ""
+
+
+async def test_who_ends_alone_says_so_at_once(
+    bus: Bus, manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(participant, "ENDED_COLLECT_SECONDS", 1_000.0)
+    rooms = Rooms()
+    async with bus.serve(rooms.subscriber):
+        script = Script(manager, Meeting("DSOnline"))
+        await script.census()
+        await script.publish(Invitation("FW26"))
+        await committed(script)
+        assert (await ended(script)).outcome == "commit"
+
+
+async def test_an_event_that_its_prepare_overtook_is_not_looked_for(
+    bus: Bus, manager: ScriptedManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[object] = []
+    look = Taking._look
+
+    async def noted(self: Taking, *of_what: Any) -> set[int]:
+        looked.append(of_what)
+        return await look(self, *of_what)
+
+    monkeypatch.setattr(Taking, "_look", noted)
+    monkeypatch.setattr(taking, "FETCH_GRACE_SECONDS", 0.5)
+    rooms = Rooms()
+    async with bus.serve(rooms.subscriber):
+        script = Script(manager, Meeting("DSOnline"))
+        await script.census()
+        script.counts = {PUBLISHER: {event_type(Invitation).name: 1}}
+        script.prepare()
+        script.counts = {}
+        await script.publish(Invitation("FW26"))
+        assert (await manager.vote(script.tx)).value == "yes"
+        script.decide("commit")
+        await ended(script)
+    assert not looked
 
 
 async def test_an_event_that_was_held_up_is_no_second_participation(bus: Bus, monkeypatch: pytest.MonkeyPatch) -> None:
