@@ -224,7 +224,7 @@ async def test_a_bus_that_closes_lets_what_is_decided_end() -> None:
             await tx.publish(Invitation("FW26"))
         assert store.prepared, "the decision is durable; the rest follows"
     await member.close()
-    assert (store.data, dict(store.prepared)) == ({"a": 1}, {})
+    assert (store.data, list(store.prepared)) == ({"a": 1}, [])
 
 
 async def test_a_member_that_falls_silent_is_lost(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
