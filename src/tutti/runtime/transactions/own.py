@@ -35,6 +35,7 @@ class OwnWork:
         self._resources: dict[str, Resource[Any]] = {}
         self._works: dict[str, Work[Any]] = {}
         self._prepared: set[str] = set()
+        self._turn = asyncio.Lock()
 
     @property
     def any(self) -> bool:
@@ -67,6 +68,10 @@ class OwnWork:
 
     async def prepare(self) -> None:
         """All but the last resource. After an error, `finish` rolls back whatever there is."""
+        async with self._turn:
+            await self._prepare()
+
+    async def _prepare(self) -> None:
         works = [(name, work) for name, work in self._works.items() if name != self.last]
         votes = await asyncio.gather(*(work.prepare() for _, work in works), return_exceptions=True)
         for (name, _), vote in zip(works, votes, strict=True):
@@ -91,6 +96,11 @@ class OwnWork:
         return _read(decision, outcome, name), name
 
     async def finish(self, outcome: Outcome) -> None:
+        """An abort may come while the work is being prepared: what that leaves is rolled back after it."""
+        async with self._turn:
+            await self._finish(outcome)
+
+    async def _finish(self, outcome: Outcome) -> None:
         for name, work in self._works.items():
             if name in self._prepared:
                 await finish_branch(self._resources[name], self._tx, outcome)
