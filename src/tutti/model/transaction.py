@@ -46,8 +46,9 @@ class Member(msgspec.Struct, frozen=True):
 
 
 class TransactionRecord(msgspec.Struct, frozen=True):
-    """What the journal knows of a transaction, so that a successor of its manager can finish it. `keys` stand in the
-    order of `members`; `resources` are descriptors of what the publisher itself enlisted; times are the journal's."""
+    """What the journal knows of a transaction, so that a successor of its manager can finish it. `keys` and `instances`
+    (whose heartbeats tell that a member lives) stand in the order of `members`; `resources` are descriptors of what the
+    publisher itself enlisted; times are the journal's."""
 
     tx: str
     type: str
@@ -61,6 +62,7 @@ class TransactionRecord(msgspec.Struct, frozen=True):
     scope: Scope = "private"
     group: str = ""
     minimum: int = 0  # so many members must stay for a commit
+    instances: tuple[str, ...] = ()
 
 
 class Decision(msgspec.Struct, frozen=True):

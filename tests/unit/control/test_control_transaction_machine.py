@@ -12,7 +12,21 @@ from tutti.control.transaction.life import Stage
 from tutti.control.transaction.machine import Transaction
 from tutti.errors import InvariantViolated
 from tutti.limits import JOURNAL_RETRY_SECONDS
-from tutti.model.messages import Begin, Decide, Inquiry, Invite, Join, Prepare, Received, Send, Ticked, To, Vote, WakeAt
+from tutti.model.messages import (
+    Begin,
+    Decide,
+    Ended,
+    Inquiry,
+    Invite,
+    Join,
+    Prepare,
+    Received,
+    Send,
+    Ticked,
+    To,
+    Vote,
+    WakeAt,
+)
 from tutti.model.transaction import CensusRule, Decision, Member, TransactionRecord, member_hash
 
 MEMBERS = (Member("h1", "k1"), Member("h2", "k2"))
@@ -298,3 +312,21 @@ def test_a_successor_aborts_what_is_undecided_by_the_same_row() -> None:
     effects = machine.step(t.JournalDecided(standing, 1.0))
     assert row != standing
     assert Send(Decide(TX, 2, "commit"), To.MEMBERS) in effects, "the predecessor was quicker"
+
+
+def test_a_successor_knows_whose_heartbeat_is_whose() -> None:
+    """A member of a census that died before it voted has lost its key: nobody will report its end."""
+    members = (Member("h1", "k1", instance="i1"), Member("h2", "k2", instance="i2"))
+    machine = group(*members)
+    (register, _) = machine.step(t.Started(0.0))
+    assert isinstance(register, t.Register)
+    heir = Transaction.recovered(register.record, Decision(TX, "abort", 1), 2)
+    assert [(member.hash, member.instance) for member in heir.members] == [("h1", "i1"), ("h2", "i2")]
+    heir.step(t.Started(0.0))
+    heir.step(Received(Ended(TX, "h1", "abort"), "k1", 1.0))
+    assert t.Finished("abort") in heir.step(t.MemberLost("h2", 3.0))
+
+
+def test_a_record_of_an_earlier_version_names_no_instances() -> None:
+    heir = Transaction.recovered(RECORD, None, 2)
+    assert [member.instance for member in heir.members] == ["", ""]

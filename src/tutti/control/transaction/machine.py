@@ -304,21 +304,7 @@ class Transaction:
         return effects
 
     def _enter_journal(self, wraps: dict[str, str]) -> list[Effect]:
-        plan, rule = self._plan, self._plan.census
-        record = TransactionRecord(
-            tx=plan.tx,
-            type=plan.type,
-            deadline=plan.deadline,
-            manager=plan.manager,
-            epoch=plan.epoch,
-            members=tuple(member.hash for member in self._members),
-            vital=tuple(member.hash for member in self._members if member.vital),
-            keys=tuple(member.key for member in self._members),
-            scope=plan.scope,
-            group=plan.group,
-            minimum=max(plan.minimum, rule.at_least if rule else 0),
-        )
-        self._register = Register(record, wraps)
+        self._register = Register(self._plan.record(self._members), wraps)
         return [self._register]
 
     def _register_again(self) -> list[Effect]:

@@ -28,9 +28,28 @@ class Plan(msgspec.Struct, frozen=True):
     members: tuple[Member, ...] = ()
     minimum: int = 0
 
+    def record(self, members: tuple[Member, ...]) -> TransactionRecord:
+        """What the journal is told."""
+        least = self.census.at_least if self.census else 0
+        return TransactionRecord(
+            tx=self.tx,
+            type=self.type,
+            deadline=self.deadline,
+            manager=self.manager,
+            epoch=self.epoch,
+            members=tuple(member.hash for member in members),
+            vital=tuple(member.hash for member in members if member.vital),
+            keys=tuple(member.key for member in members),
+            scope=self.scope,
+            group=self.group,
+            minimum=max(self.minimum, least),
+            instances=tuple(member.instance for member in members),
+        )
+
     @classmethod
     def inherited(cls, record: TransactionRecord, epoch: int) -> Plan:
         """What a successor knows of it: enough to finish."""
+        instances = record.instances or ("",) * len(record.members)
         return cls(
             tx=record.tx,
             type=record.type,
@@ -40,7 +59,8 @@ class Plan(msgspec.Struct, frozen=True):
             scope=record.scope,
             group=record.group or "(a census)",
             members=tuple(
-                Member(h, key, h in record.vital) for h, key in zip(record.members, record.keys, strict=True)
+                Member(h, key, h in record.vital, instance=instance)
+                for h, key, instance in zip(record.members, record.keys, instances, strict=True)
             ),
             minimum=record.minimum,
         )
