@@ -14,7 +14,7 @@ from tests.integration.nats_server import NatsServer
 from tutti.bus.nats import NatsOptions, NatsTransport, lane
 from tutti.bus.port import FromEarliest, Record, Stored, StreamSpec
 from tutti.errors import BusError, NotDurable, Refused, Unreachable
-from tutti.limits import APPEND_QUEUE_MAX_BYTES
+from tutti.limits import APPEND_BATCH_MAX_COUNT, APPEND_QUEUE_MAX_BYTES
 from tutti.model.subjects import Layout
 
 LAYOUT = Layout("t")
@@ -91,6 +91,19 @@ async def test_a_duplicate_in_a_group_changes_neither_order_nor_number(tmp_path:
         assert sum(one.duplicate for one in stored) == 1
         expected = [50, *(number for number in range(200) if number != 50)]
         assert [int(record.data) for record in await read(transport, 200)] == expected
+
+
+async def test_a_group_that_was_staged_behind_a_rejected_one_is_stored_behind_it(tmp_path: Path) -> None:
+    async with running(tmp_path) as server, connected(server) as transport:
+        await transport.ensure_stream(SPEC)
+        first = await append(transport, 50)
+        count = 3 * APPEND_BATCH_MAX_COUNT
+        stored = await asyncio.gather(*(append(transport, number) for number in range(count)))
+        assert [number for number, one in enumerate(stored) if one.duplicate] == [50]
+        assert stored[50].sequence == first.sequence
+        records = await read(transport, count)
+        assert [int(record.data) for record in records] == [50, *(n for n in range(count) if n != 50)]
+        assert batches(records) >= 2, "what was abandoned went in groups after all"
 
 
 async def test_conditions_and_groups_keep_the_order_of_calls(tmp_path: Path) -> None:

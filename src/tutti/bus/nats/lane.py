@@ -4,8 +4,9 @@
 2. A server that syncs needs a disk write for every message, but only one for an atomic batch, which in turn costs about
    2 ms by itself. The lane measures what a message costs; when the messages that wait would take longer one by one
    than as a batch, they leave as a batch.
-3. One batch at a time, and nothing behind it until its outcome is known, because a rejected batch (one duplicate is
-   enough) is sent again one by one, and nothing may overtake it.
+3. One batch at a time, and nothing behind it is stored until its outcome is known, because a rejected batch (one
+   duplicate is enough) is sent again one by one, and nothing may overtake it. But the next full batch is *staged*
+   meanwhile: all of it is sent but the last message, which commits it. If it must stand back, it is abandoned.
 4. After a reconnect, and when a living connection gives no answer for `APPEND_STALL_SECONDS`, what is unanswered is
    sent again, in order. Only messages with an id, without a condition, within the duplicate window: a repetition of the
    others could store them twice, so their outcome is unknown.
@@ -109,6 +110,8 @@ class Lane:
         self._flying_bytes = 0
         self._batch: list[Append] = []
         self._batch_token = ""
+        self._staged: list[Append] = []  # behind the batch; its last message has not left
+        self._staged_name = ""
         self._bounced: list[Append] = []  # answered "nobody there"
         self._resume_at = 0.0
         self._flush_due = False
@@ -124,10 +127,10 @@ class Lane:
         owner.connection.subscribe(f"{self._replies}*", self._on_ack)
 
     def __len__(self) -> int:
-        return len(self._waiting) + len(self._flying) + len(self._batch) + len(self._bounced)
+        return len(self._waiting) + len(self._flying) + len(self._batch) + len(self._staged) + len(self._bounced)
 
     def all(self) -> Iterable[Append]:
-        return (*self._batch, *self._bounced, *self._flying.values(), *self._waiting)
+        return (*self._batch, *self._staged, *self._bounced, *self._flying.values(), *self._waiting)
 
     def put(self, append: Append) -> None:
         self._put += 1
@@ -150,23 +153,32 @@ class Lane:
     def _flush(self) -> None:
         self._flush_due = False
         owner = self._owner
-        if not self._waiting or self._batch or self._bounced or not owner.connection.writable:
+        if not (self._waiting or self._staged) or self._bounced or not owner.connection.writable:
             return
         now = owner.loop.time()
         if now < self._resume_at:
             return
+        frames: list[bytes] = []
+        if self._staged and not self._batch:
+            self._commit(now, frames)
+        elif not self._batch:
+            self._send_waiting(now, frames)
+        if self._batch and not self._staged:
+            self._stage(self._next_batch(APPEND_BATCH_MAX_COUNT), frames)
+        if frames:
+            owner.connection.write(b"".join(frames))
+
+    def _send_waiting(self, now: float, frames: list[bytes]) -> None:
         worth = self._batch_worth()
         flight = worth or (APPEND_FLIGHT_MAX_COUNT if self.cost else _PROBE_COUNT)
         room = flight - len(self._flying)
-        frames: list[bytes] = []
         while self._waiting and room > 0 and self._flying_bytes < APPEND_FLIGHT_MAX_BYTES:
             if worth and not self._waiting[0].alone and (batch := self._next_batch(worth)):
-                self._send_batch(batch, frames)
-                break
+                self._stage(batch, frames)
+                self._commit(now, frames)
+                return
             self._send_single(self._waiting.popleft(), now, frames)
             room -= 1
-        if frames:
-            owner.connection.write(b"".join(frames))
 
     def _batch_worth(self) -> int:
         """From how many messages on a batch is faster; 0: never."""
@@ -198,12 +210,12 @@ class Lane:
         head = protocol.before_data(append.subject, self._replies + token, append.lines, data)
         frames.extend((head, data, protocol.AFTER_DATA))
 
-    def _next_batch(self, worth: int) -> list[Append]:
-        """Take a batch from what waits in front, if enough of it may be in one."""
+    def _next_batch(self, least: int) -> list[Append]:
+        """Take a batch from what waits in front, if at least so many of it may be in one."""
         batch: list[Append] = []
         size = 0
         largest = self._owner.connection.info.max_payload - OVERHEAD_BYTES
-        if len(self._waiting) < worth:
+        if len(self._waiting) < least:
             return []
         for append in self._waiting:
             size += append.size
@@ -212,32 +224,50 @@ class Lane:
             if size > APPEND_BATCH_MAX_BYTES or len(batch) == APPEND_BATCH_MAX_COUNT:
                 break
             batch.append(append)
-        if len(batch) < worth:
+        if len(batch) < least:
             return []
         for _ in batch:
             self._waiting.popleft()
         return batch
 
-    def _send_batch(self, batch: list[Append], frames: list[bytes]) -> None:
-        now = self._heard = self._owner.loop.time()
+    def _stage(self, batch: list[Append], frames: list[bytes]) -> None:
+        """All but the last message leaves. The server keeps them aside, and forgets them if that never comes."""
+        self._staged = batch
+        self._staged_name = name = secrets.token_hex(8)
+        for number, append in enumerate(batch[:-1], 1):
+            data = append.data
+            lines = f"{append.lines}Nats-Batch-Id: {name}\r\nNats-Batch-Sequence: {number}\r\n"
+            frames.extend((protocol.before_data(append.subject, "", lines, data), data, protocol.AFTER_DATA))
+
+    def _commit(self, now: float, frames: list[bytes]) -> None:
+        """The last message of what is staged leaves: from here on all of it may be stored."""
+        batch, self._staged = self._staged, []
         self._batch = batch
         self._batches += 1
         if self._batches % _PROBE_BATCHES == 0:
             self.cost = self._owner.first_cost()  # look again what single messages cost, if nobody told us
-        name = secrets.token_hex(8)
-        last = len(batch)
-        reply = end = ""
-        for number, append in enumerate(batch, 1):
+        self._heard = now
+        for append in batch:
             append.first_sent = append.first_sent or now
             append.sent = True
-            if number == last:
-                self._next_token += 1
-                self._batch_token = f"b{self._next_token}"
-                reply = self._replies + self._batch_token
-                end = "Nats-Batch-Commit: 1\r\n"
-            data = append.data
-            lines = f"{append.lines}Nats-Batch-Id: {name}\r\nNats-Batch-Sequence: {number}\r\n{end}"
-            frames.extend((protocol.before_data(append.subject, reply, lines, data), data, protocol.AFTER_DATA))
+        self._next_token += 1
+        self._batch_token = f"b{self._next_token}"
+        last = batch[-1]
+        lines = (
+            f"{last.lines}Nats-Batch-Id: {self._staged_name}\r\nNats-Batch-Sequence: {len(batch)}\r\n"
+            "Nats-Batch-Commit: 1\r\n"
+        )
+        frames.append(protocol.publish(last.subject, self._replies + self._batch_token, lines, last.data))
+
+    def _abandon(self) -> None:
+        """What is staged waits again: something in front of it must be sent anew."""
+        staged, self._staged = self._staged, []
+        if not staged:
+            return
+        self._waiting.extendleft(reversed(staged))
+        # A number that does not follow ends a batch at once; else the server would keep it until its time is over.
+        lines = f"Nats-Batch-Id: {self._staged_name}\r\nNats-Batch-Sequence: {len(staged) + 1}\r\n"
+        self._owner.connection.write(protocol.publish(staged[0].subject, "", lines, b""))
 
     # Answers
 
@@ -292,6 +322,7 @@ class Lane:
         self.flush_soon()
 
     def _one_by_one(self, batch: list[Append]) -> None:
+        self._abandon()
         for append in batch:
             append.sent = False
             append.alone = True
@@ -305,6 +336,10 @@ class Lane:
             self._owner.fail(
                 append, Refused(f"{subject}: {text}", hint="the user needs the permission to publish there")
             )
+        if any(append.subject == subject for append in self._staged):
+            for append in self._staged:
+                append.alone = True
+            self._abandon()
         if any(append.subject == subject for append in self._batch):
             batch, self._batch = self._batch, []  # it has a hole, so it can never be committed
             self._one_by_one(batch)
@@ -326,6 +361,7 @@ class Lane:
                 hint = "no stream takes this subject: ensure_stream first"
                 self._owner.fail(append, Refused(f"{append.subject}: nobody stores it", hint=hint))
             return
+        self._abandon()
         for append in appends:
             append.sent = False
         self._bounced.extend(appends)
@@ -357,6 +393,7 @@ class Lane:
 
     def rewind(self, why: str) -> None:
         """Everything unanswered goes back to the front, except what must not be sent twice."""
+        self._abandon()
         unanswered = [*self._batch, *self._flying.values()]
         self._batch = []
         self._flying.clear()
@@ -390,6 +427,8 @@ class Lane:
         if self._batch and all(append.settled for append in self._batch):
             self._batch = []  # nobody waits for it any more, nor for what a late answer says
         self._bounced = [append for append in self._bounced if append.deadline > now]
+        if any(append.deadline <= now for append in self._staged):
+            self._abandon()  # nothing of it can be stored, so it can be refused
         if any(append.deadline <= now for append in self._waiting):
             for append in self._waiting:
                 if append.deadline <= now:
@@ -401,5 +440,5 @@ class Lane:
             and self._owner.connection.connected
         ):
             self.rewind(f"the stream {self.name} does not answer")
-        if self._waiting:
+        if self._waiting or self._staged:
             self.flush_soon()

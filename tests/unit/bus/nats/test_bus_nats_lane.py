@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from unittest.mock import patch
 
 import pytest
 from hypothesis import example, given, settings
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from tests.unit.bus.nats.client_frames import Sent
 from tests.unit.bus.nats.fake_connection import FakeConnection, FakeJetStream
+from tutti.bus.nats import lane
 from tutti.bus.nats.appender import Appender
 from tutti.bus.nats.lane import SYNCED_SECONDS, UNSYNCED_SECONDS, Lane
 from tutti.bus.port import Stored
@@ -37,11 +39,11 @@ class Road:
         return self.appender._lanes["s"]
 
     def append(
-        self, *numbers: int, identified: bool = True, expected: int | None = None
+        self, *numbers: int, subject: str = "s.a", identified: bool = True, expected: int | None = None
     ) -> list[asyncio.Future[Stored]]:
         futures = [
             self.appender.append(
-                "s.a", {"Nats-Msg-Id": f"m{number}"} if identified else {}, b"%d" % number, 10.0, expected
+                subject, {"Nats-Msg-Id": f"m{number}"} if identified else {}, b"%d" % number, 10.0, expected
             )
             for number in numbers
         ]
@@ -167,6 +169,79 @@ async def test_a_rejected_batch_goes_one_by_one_in_order_before_the_rest() -> No
     assert seen == list(range(102))
     assert [future.result().duplicate for future in futures] == [number == 7 for number in range(100)]
     assert all(future.done() for future in more)
+    await road.close()
+
+
+async def two_batches(road: Road) -> tuple[list[asyncio.Future[Stored]], list[Sent], list[Sent]]:
+    """The first is under way, the second staged, and twenty more wait."""
+    futures = road.append(*range(2 * APPEND_BATCH_MAX_COUNT + 20))
+    sent = await road.sent()
+    return futures, sent[:APPEND_BATCH_MAX_COUNT], sent[APPEND_BATCH_MAX_COUNT:]
+
+
+async def test_the_next_full_batch_is_staged_and_committed_when_the_one_before_it_is_stored() -> None:
+    road = Road()
+    futures, first, staged = await two_batches(road)
+    assert numbers(staged) == list(range(APPEND_BATCH_MAX_COUNT, 2 * APPEND_BATCH_MAX_COUNT - 1)), "all but the last"
+    assert len({message.fields["Nats-Batch-Id"] for message in staged} - {first[0].fields["Nats-Batch-Id"]}) == 1
+    assert not any(message.reply for message in staged)
+    assert await road.sent() == []
+    assert len(road.lane) == len(futures)
+    road.store(first[-1], APPEND_BATCH_MAX_COUNT)
+    commit, *rest = await road.sent()
+    assert (rest, numbers([commit])) == ([], [2 * APPEND_BATCH_MAX_COUNT - 1])
+    assert commit.fields["Nats-Batch-Id"] == staged[0].fields["Nats-Batch-Id"]
+    assert commit.fields["Nats-Batch-Sequence"] == str(APPEND_BATCH_MAX_COUNT)
+    assert commit.fields["Nats-Batch-Commit"] == "1"
+    road.store(commit, 2 * APPEND_BATCH_MAX_COUNT)
+    stored = [future.result().sequence for future in futures[: 2 * APPEND_BATCH_MAX_COUNT]]
+    assert stored == list(range(1, 2 * APPEND_BATCH_MAX_COUNT + 1))
+    assert numbers(await road.sent()) == list(range(2 * APPEND_BATCH_MAX_COUNT, len(futures)))
+    await road.close()
+
+
+async def test_what_is_staged_is_abandoned_and_stands_behind_a_rejected_batch() -> None:
+    road = Road()
+    _, first, staged = await two_batches(road)
+    road.refuse(first[-1], 10201)
+    abandoned, *again = await road.sent()
+    assert abandoned.fields["Nats-Batch-Id"] == staged[0].fields["Nats-Batch-Id"]
+    assert int(abandoned.fields["Nats-Batch-Sequence"]) > len(staged) + 1, "a hole, which ends the batch"
+    assert not abandoned.reply
+    seen: list[int] = []
+    while again:
+        seen += numbers(again)
+        for message in again:
+            if message.reply:
+                road.store(message, len(seen))
+        again = await road.sent()
+    assert seen == list(range(2 * APPEND_BATCH_MAX_COUNT + 20))
+    await road.close()
+
+
+async def test_what_was_only_staged_is_refused_when_its_time_is_up() -> None:
+    road = Road()
+    futures, first, staged = await two_batches(road)
+    road.lane.sweep(float("inf"))
+    known = [OutcomeUnknown] * len(first) + [Refused] * (len(futures) - len(first))
+    assert errors(futures) == known, "nothing of a batch without its last message is stored"
+    assert len(staged) == APPEND_BATCH_MAX_COUNT - 1
+    assert len(road.lane) == 0
+    await road.close()
+
+
+async def test_a_batch_that_the_server_forbids_to_stage_goes_one_by_one_behind_the_one_under_way() -> None:
+    road = Road()
+    first = road.append(*range(APPEND_BATCH_MAX_COUNT))
+    forbidden = road.append(*range(APPEND_BATCH_MAX_COUNT, 2 * APPEND_BATCH_MAX_COUNT), subject="s.b")
+    batch = (await road.sent())[:APPEND_BATCH_MAX_COUNT]
+    road.connection.on_publish_denied[0]("s.b", "Permissions Violation")
+    road.store(batch[-1], APPEND_BATCH_MAX_COUNT)
+    assert first[-1].result().sequence == APPEND_BATCH_MAX_COUNT
+    _, *singles = await road.sent()
+    assert all("Nats-Batch-Id" not in message.fields for message in singles)
+    road.connection.on_publish_denied[0]("s.b", "Permissions Violation")
+    assert errors(forbidden[: len(singles)]) == [Refused] * len(singles)
     await road.close()
 
 
@@ -321,7 +396,7 @@ class World:
         self.log: list[int] = []
         self.leaderless = False
         self._inbound: list[Sent] = []
-        self._staged: list[Sent] = []
+        self._staged: dict[str, list[Sent]] = {}
 
     def hear(self) -> None:
         self._inbound += self.road.connection.sent()
@@ -339,9 +414,12 @@ class World:
                 self.road.nobody(message)
             return
         if "Nats-Batch-Id" in message.fields:
-            self._staged.append(message)
+            staged = self._staged.setdefault(message.fields["Nats-Batch-Id"], [])
+            staged.append(message)
+            if message.reply or len(staged) != int(message.fields["Nats-Batch-Sequence"]):
+                del self._staged[message.fields["Nats-Batch-Id"]]
             if message.reply:
-                self._commit(message, answer=answer)
+                self._commit(message, staged, answer=answer)
             return
         number = int(message.data)
         duplicate = number in self.log
@@ -350,8 +428,7 @@ class World:
         if answer:
             self.road.store(message, self.log.index(number) + 1, duplicate=duplicate)
 
-    def _commit(self, message: Sent, *, answer: bool) -> None:
-        staged, self._staged = self._staged, []
+    def _commit(self, message: Sent, staged: list[Sent], *, answer: bool) -> None:
         whole = len(staged) == int(message.fields["Nats-Batch-Sequence"])
         fresh = whole and not any(int(one.data) in self.log for one in staged)
         if fresh:
@@ -401,7 +478,8 @@ STEPS = st.sampled_from(
 @example(steps=["burst", "lose replies", "leader gone", "work some"], synced=False)
 @given(st.lists(STEPS, max_size=40), st.booleans())
 def test_whatever_the_server_does_order_and_outcomes_are_true(steps: list[str], synced: bool) -> None:
-    asyncio.run(judge(steps, synced=synced))
+    with patch.object(lane, "APPEND_BATCH_MAX_COUNT", 20):  # a burst is two batches: one under way, one staged
+        asyncio.run(judge(steps, synced=synced))
 
 
 async def judge(steps: list[str], *, synced: bool) -> None:
