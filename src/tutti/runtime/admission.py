@@ -63,9 +63,12 @@ class Admission:
     """For one subscription in one instance. What it remembers of a partition is forgotten with the partition."""
 
     def __init__(self, wanted: Subscription, clock: Clock, metrics: Metrics, reply: Reply, **labels: str) -> None:
-        self._subscription = wanted
         untyped = wanted.type.python is CloudEvent
         self._matcher = Matcher(wanted.filter, wanted.match, None if untyped else wanted.type.python)
+        self._published = wanted.published  # the type as it is published, before any transformation
+        self._is_untyped = self._published.python is CloudEvent
+        self._via = wanted.via
+        self._is_shared = wanted.foreign_subject is not None or wanted.queue is not None  # with events of other types
         self._clock = clock
         self._reply = reply
         self.bus: Bus | None = None  # what deliveries name as theirs
@@ -95,44 +98,45 @@ class Admission:
             return item
         item = Item(Delivery(record, envelope, self._reply, self.bus), publisher_of(envelope.source))
         try:
-            return self._admitted(item, envelope, partition, now)
+            return item if self._concerns_us(item, record, envelope, partition, now) else None
         except InvalidEvent as error:
             item.poison = str(error)
         except Exception as error:  # noqa: BLE001 a user's mapping or key may raise anything; the event is kept
             item.poison = f"{type(error).__name__} before the handler: {error}"
         return item
 
-    def _admitted(self, item: Item, envelope: Envelope, partition: int, now: float) -> Item | None:
+    def _concerns_us(self, item: Item, record: Record, envelope: Envelope, partition: int, now: float) -> bool:
+        """Whether it is new and passes the filter. If so, the item has all that the dispatcher and the handler need."""
+        extensions = envelope.extensions
         if partition >= 0:
             past = self._pasts.get(partition)
             if past is None:
                 past = self._pasts[partition] = _Past(Continuity(), Duplicates())
-            if not self._is_foreign:
-                self._watch(item.delivery.record, envelope, past.continuity)
+            if attributes.SEQUENCE in extensions and not self._is_foreign:
+                self._watch(record, envelope, past.continuity)
             if past.duplicates.seen(f"{item.lane}\x1f{envelope.id}", now):
                 self._repeated.value += 1
-                return None
+                return False
         if not self._understand(item, envelope):
-            return None
-        if self._ranks or len(envelope.extensions) != 1 or attributes.SEQUENCE not in envelope.extensions:
+            return False
+        if self._ranks or len(extensions) != 1 or attributes.SEQUENCE not in extensions:
             self._time_and_rank(item, envelope, now)
-        return item
+        return True
 
     def _understand(self, item: Item, envelope: Envelope) -> bool:
         """Decode, transform, filter. False: the filter turns it away."""
-        subscription = self._subscription
-        published = subscription.published
-        if published.python is CloudEvent:
+        published = self._published
+        if self._is_untyped:
             event: Any = published.decode_envelope(envelope)
         elif envelope.type != published.name:
-            if subscription.foreign_subject is not None or subscription.queue is not None:
-                self._filtered.value += 1  # somebody else's type on a shared subject
+            if self._is_shared:
+                self._filtered.value += 1
                 return False
             raise InvalidEvent(f"an event of type {envelope.type!r} stands on the subject of {published.name}")
         else:
             event = published.decode(envelope.data)
-        if subscription.via is not None:
-            event = subscription.via.apply(event)
+        if self._via is not None:
+            event = self._via.apply(event)
         item.event = event
         if self._filters:
             seen = Seen(event.data, envelope.attributes()) if type(event) is CloudEvent else item
@@ -164,8 +168,8 @@ class Admission:
 
     def _watch(self, record: Record, envelope: Envelope, continuity: Continuity) -> None:
         """Notice what is missing: a publisher numbers its events per exact subject."""
-        text = envelope.extensions.get(attributes.SEQUENCE)
-        if text is None or not attributes.is_sequence(text):
+        text = envelope.extensions[attributes.SEQUENCE]
+        if not attributes.is_sequence(text):
             return
         found = continuity.observe(envelope.source, record.subject, int(text), record.sequence)
         if found is not CONTINUOUS and isinstance(found, Gap | Unproven):
