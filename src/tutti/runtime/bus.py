@@ -55,6 +55,7 @@ from tutti.runtime.transactions.coordinator import Coordinator
 from tutti.runtime.transactions.initiator import Transaction, Wish
 from tutti.runtime.transactions.log import transaction_streams
 from tutti.runtime.transactions.managing import Managers
+from tutti.runtime.transactions.opening import CoordinatorOpener
 from tutti.runtime.transactions.own_log import OpenLog, log_opener
 from tutti.runtime.transactions.remote import RemoteManagers
 
@@ -63,7 +64,6 @@ log = logging.getLogger("tutti")
 T = TypeVar("T")
 
 OpenTransport = Callable[[Layout], Awaitable[Transport]]
-OpenCoordinator = Callable[[Context], Awaitable[Coordinator]]
 ManagerPlace = Literal["here", "service"]
 
 
@@ -88,7 +88,7 @@ class Bus:
         streams: Mapping[str, Stream] | None = None,
         timeout: float = PUBLISH_TIMEOUT_SECONDS,
         clock: Clock | None = None,
-        open_coordinator: OpenCoordinator | None = None,
+        open_coordinator: CoordinatorOpener | None = None,
         open_log: OpenLog | None = None,
         manager: ManagerPlace = "here",
         alone: bool = False,
@@ -358,6 +358,11 @@ class Bus:
     async def coordinator(self) -> Coordinator:
         """The managers of this process, with their journal; begun when it is first asked for."""
         return await self._coordinator.get()
+
+    async def stand_by(self) -> None:
+        """Finish what managers left behind, if this process shares the journal of the namespace."""
+        if self._open_coordinator is not None and self._open_coordinator.exists():
+            await self.coordinator()
 
     async def host(self) -> Coordinator:
         """Manage transactions of publishers in other processes too, from now on (`tutti up`)."""

@@ -19,7 +19,7 @@ from tutti.model.subjects import Layout
 from tutti.resources import Resource
 from tutti.runtime.bus import Bus, ManagerPlace, OpenTransport
 from tutti.runtime.catalogue import Stream
-from tutti.runtime.transactions.opening import coordinator_opener
+from tutti.runtime.transactions.opening import CoordinatorOpener
 from tutti.runtime.transactions.own_log import log_opener
 
 MEMORY_URL = "memory://"
@@ -65,7 +65,7 @@ def connect(
         name=name,
         streams=streams,
         timeout=timeout,
-        open_coordinator=coordinator_opener(chosen, folder, resources),
+        open_coordinator=CoordinatorOpener(chosen, folder, resources),
         open_log=log_opener(chosen),
         manager=manager,
         alone=alone,

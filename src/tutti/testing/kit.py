@@ -26,7 +26,7 @@ from tutti.runtime.bus import Bus
 from tutti.runtime.dead import DeadLetter
 from tutti.runtime.queues import Message
 from tutti.runtime.subscriber import Handler
-from tutti.runtime.transactions.opening import coordinator_opener
+from tutti.runtime.transactions.opening import CoordinatorOpener
 from tutti.testing.clock import ManualClock
 
 SETTLE_SECONDS = 10.0  # of real time, for handlers that really take time
@@ -58,7 +58,7 @@ class BusKit(Bus):
             clock=self.clock,
             alone=True,
             witness=self._remember,
-            open_coordinator=coordinator_opener(None, Path(), ()),
+            open_coordinator=CoordinatorOpener(None, Path(), ()),
         )
 
     async def settle(self) -> None:

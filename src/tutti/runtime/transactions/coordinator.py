@@ -337,15 +337,20 @@ class Coordinator:
                     managed.take(told.MemberLost(member.hash, self.clock.wall()))
 
     async def _succeed(self) -> None:
-        """Finish what managers left that are silent for too long."""
+        """Finish what managers left that are silent for too long. Who cannot reach what the publisher enlisted only
+        sees to it that there is a decision, and hands on: so whoever can finds it."""
         for entry in await self.journal.entries(unfinished=True, lapsed=True):
-            if entry.record.tx not in self._managed:
+            able = all(name in self.resources for name in entry.record.resources)
+            if entry.record.tx not in self._managed and (able or entry.decision is None):
                 with contextlib.suppress(Fenced, LeaseHeld):
-                    await self._take_over(entry)
+                    await self._take_over(entry, able=able)
 
-    async def _take_over(self, entry: Entry) -> None:
+    async def _take_over(self, entry: Entry, *, able: bool) -> None:
         record = entry.record
-        epoch = await self.journal.take_over(record.tx, expected=record.epoch, manager=self.manager)
+        name = self.manager if able else f"{self.manager}-passing"  # a lease that nobody renews
+        epoch = await self.journal.take_over(
+            record.tx, expected=record.epoch, manager=name, seconds=JOURNAL_LEASE_SECONDS
+        )
         said = {"tx": record.tx, "step": "succeeded", "role": "manager", "epoch": epoch}
         log.warning("%s: manager takes over from one that is gone (epoch %d)", record.tx, epoch, extra=said)
         run = record.tx.rpartition("-")[0]
@@ -358,6 +363,12 @@ class Coordinator:
         managed.side = Successor(managed, entry, self.resources, self.context.bus.ready)
         self.manage(managed)
         managed.take(told.Started(self.clock.wall()))
+        if not able:
+            self.clock.call_at(self.clock.monotonic() + JOURNAL_LEASE_SECONDS, lambda: self._hand_on(managed))
+
+    def _hand_on(self, managed: Managed) -> None:
+        managed.drop()
+        self.forget(managed.tx)
 
     async def _announce_late(self) -> None:
         """Statuses that could not be queued with their decision, because the log could not be read."""

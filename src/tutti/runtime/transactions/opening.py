@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,30 +21,40 @@ KEY_FILE: Final = "journal.key"
 _POSTGRES: Final = ("postgresql://", "postgres://")
 
 
-def coordinator_opener(
-    journal: str | Path | None, folder: Path, resources: Sequence[Resource[Any]]
-) -> Callable[[Context], Awaitable[Coordinator]]:
+class CoordinatorOpener:
     """`journal`: a folder, or the URL of a PostgreSQL; None: it lives no longer than the process, for tests. `folder`
     has the key where the journal itself is no folder."""
-    if "://" in str(journal) and not str(journal).startswith(_POSTGRES):
-        raise DeclarationError(
-            f"{str(journal).partition('://')[0]}:// is no place for a journal", hint="name a folder, or postgresql://…"
+
+    def __init__(self, journal: str | Path | None, folder: Path, resources: Sequence[Resource[Any]] = ()) -> None:
+        self._on_server = str(journal).startswith(_POSTGRES)
+        if "://" in str(journal) and not self._on_server:
+            raise DeclarationError(
+                f"{str(journal).partition('://')[0]}:// is no place for a journal",
+                hint="name a folder, or postgresql://…",
+            )
+        self._journal = journal
+        self._place = folder if self._on_server or journal is None else Path(journal)
+        self._resources = {one.name: one for one in resources}
+
+    def exists(self) -> bool:
+        """Whether there is a journal that this process can speak for. Does not make one."""
+        place = self._place
+        return (
+            self._journal is not None
+            and (place / KEY_FILE).exists()
+            and (self._on_server or (place / JOURNAL_FILE).exists())
         )
 
-    async def open_coordinator(context: Context) -> Coordinator:
-        known = {one.name: one for one in resources}
-        if journal is None:
+    async def __call__(self, context: Context) -> Coordinator:
+        if self._journal is None:
             passing = PassingJournal(Path(tempfile.mkdtemp(prefix="tutti-")), clock=context.clock.wall)
-            coordinator = Coordinator(context, passing, SigningKey.fresh(), known)
+            coordinator = Coordinator(context, passing, SigningKey.fresh(), self._resources)
         else:
-            place = folder if str(journal).startswith(_POSTGRES) else Path(journal)
-            place.mkdir(parents=True, exist_ok=True)
-            key = keep_journal_key(place / KEY_FILE)
-            coordinator = Coordinator(context, open_journal(journal, place), key, known)
+            self._place.mkdir(parents=True, exist_ok=True)
+            key = keep_journal_key(self._place / KEY_FILE)
+            coordinator = Coordinator(context, open_journal(self._journal, self._place), key, self._resources)
         await coordinator.start()
         return coordinator
-
-    return open_coordinator
 
 
 def open_journal(journal: str | Path, folder: Path) -> Journal:

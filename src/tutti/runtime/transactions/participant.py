@@ -22,7 +22,7 @@ from tutti.control.participation import messages as p
 from tutti.control.participation.life import FINISHING
 from tutti.control.participation.machine import Participation
 from tutti.control.participation.unknown import answer_unknown
-from tutti.errors import BusError, InvalidEvent, JournalError, ResourceError
+from tutti.errors import BusError, InvalidEvent, JournalError, ResourceError, TuttiError
 from tutti.flow.matcher import Matcher, Seen
 from tutti.journal import ParticipantLog
 from tutti.limits import (
@@ -69,6 +69,7 @@ class Participants:
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
         self._changed = asyncio.Event()
+        self._stands_by = False
 
     @property
     def idle(self) -> bool:
@@ -80,7 +81,7 @@ class Participants:
     async def start(self) -> None:
         """When this returns, an invitation or an event that comes later is taken up."""
         parts, layout = self.site.parts, self.site.context.layout
-        await self._trust.load()
+        await self._know_journal()
         for joining in parts.joinings:
             await self.site.context.catalogue.check_transaction(joining.type)
         await self.site.log.beat(self.site.instance)
@@ -180,6 +181,16 @@ class Participants:
                 await self._trust.load()
             except BusError as error:
                 log.warning("%s: nobody can be believed yet: %s", self.site.subscriber, error)
+        if self._trust.key and not self._stands_by:
+            self._stands_by = True
+            self.spawn(self._stand_by())
+
+    async def _stand_by(self) -> None:
+        """Where the journal is shared, whoever takes part can finish what a manager left."""
+        try:
+            await self.site.context.bus.stand_by()
+        except TuttiError as error:
+            log.info("%s: others look after the journal: %s", self.site.subscriber, error)
 
     def _tell_known(self, given: Received) -> None:
         taking = self.takings.get(given.message.tx) or self._over.get(given.message.tx)

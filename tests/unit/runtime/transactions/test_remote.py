@@ -23,7 +23,7 @@ from tutti.runtime.bus import Bus
 from tutti.runtime.transactions.coordinator import Coordinator
 from tutti.runtime.transactions.keys import SigningKey
 from tutti.runtime.transactions.line import sealed, unsealed, unsealed_by
-from tutti.runtime.transactions.opening import coordinator_opener
+from tutti.runtime.transactions.opening import CoordinatorOpener
 
 
 class Step(tutti.Event):
@@ -65,7 +65,7 @@ class Site:
 
     def service(self) -> Bus:
         resource = MemoryResource("calendar", self.store)
-        return self.bus(open_coordinator=coordinator_opener(self.folder, self.folder, [resource]))
+        return self.bus(open_coordinator=CoordinatorOpener(self.folder, self.folder, [resource]))
 
     def publisher(self) -> Bus:
         return self.bus(manager="service")
