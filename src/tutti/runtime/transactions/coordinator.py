@@ -83,6 +83,7 @@ class Coordinator:
         self._ended: list[Ended] = []
         self._finished: list[tuple[str, int]] = []
         self._to_write = asyncio.Event()
+        self._writing = asyncio.Lock()
         self._kept_at = 0.0
         self.listening_since = 0.0
         self.groups = Groups(self)
@@ -298,19 +299,19 @@ class Coordinator:
                 self._to_write.set()
 
     async def _write_now(self) -> None:
-        ended, finished = self._ended, self._finished
-        self._ended, self._finished = [], []
-        try:
-            # Asked for together, so that they share one sync. A branch has ended before its transaction is finished:
-            # the journal writes in the order in which it is asked.
-            writes = [self.journal.ended(ended)] if ended else []
-            writes += [self.journal.finish(tx, epoch) for tx, epoch in finished]
-            for outcome in await asyncio.gather(*writes, return_exceptions=True):
-                if isinstance(outcome, BaseException) and not isinstance(outcome, Fenced):
-                    raise outcome
-        except JournalError:
-            self._ended, self._finished = ended + self._ended, finished + self._finished
-            raise
+        async with self._writing:  # whoever closes waits for what is being written, and does not cancel it
+            ended, finished = self._ended, self._finished
+            self._ended, self._finished = [], []
+            try:
+                # Asked for together, so that they share one sync.
+                writes = [self.journal.ended(ended)] if ended else []
+                writes += [self.journal.finish(tx, epoch) for tx, epoch in finished]
+                for outcome in await asyncio.gather(*writes, return_exceptions=True):
+                    if isinstance(outcome, BaseException) and not isinstance(outcome, Fenced):
+                        raise outcome
+            except JournalError:
+                self._ended, self._finished = ended + self._ended, finished + self._finished
+                raise
 
     # Watching
 

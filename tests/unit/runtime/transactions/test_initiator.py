@@ -240,3 +240,30 @@ async def test_a_member_that_falls_silent_is_lost(floor: Floor, monkeypatch: pyt
 async def test_what_makes_no_sense_is_refused(floor: Floor, options: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError):
         floor.bus.transaction(Meeting("x"), **options)
+
+
+async def test_closing_waits_for_ends_that_are_being_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a successor would look for members that may be gone, again and again."""
+    writing, go_on = asyncio.Event(), asyncio.Event()
+    written: list[str] = []
+    async with tutti.connect("memory://") as bus:
+        await bus.advertise(Invitation)
+        floor = Floor(bus)
+        member = await floor.member()
+        journal = (await bus.coordinator()).journal
+        finish = journal.finish
+
+        async def slow(tx: str, epoch: int) -> None:
+            writing.set()
+            await go_on.wait()
+            await finish(tx, epoch)
+            written.append(tx)
+
+        monkeypatch.setattr(journal, "finish", slow)
+        async with floor.transaction() as tx:
+            await tx.publish(Invitation("FW26"))
+            await tx.commit(wait="ended")
+        await writing.wait()
+        await member.close()
+        asyncio.get_running_loop().call_later(0.05, go_on.set)  # closing has come to its end by then, or waits
+    assert written == [tx.id]
