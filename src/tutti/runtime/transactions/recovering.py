@@ -17,7 +17,7 @@ from tutti.control.participation.machine import Participation
 from tutti.errors import Fenced, JournalError, ResourceError
 from tutti.journal import LogRow
 from tutti.limits import JOURNAL_LEASE_SECONDS, PARTICIPANT_TURN_SECONDS
-from tutti.resources import Resource
+from tutti.resources import BranchId, Resource
 from tutti.runtime.transactions.joining import Joining
 from tutti.runtime.transactions.keys import SigningKey, WrapKey
 from tutti.runtime.transactions.reaping import ParticipantReaper
@@ -70,13 +70,23 @@ class Recovering:
             await self._site.log.beat(self._site.instance)
             if barriers:
                 await self._read_barriers()
-            rows = await self._site.log.open_rows(self._site.subscriber)
+            rows = await self._open_rows()
             if any(row.instance != self._site.instance for row in rows):
                 for row in await self._site.log.take_over(self._site.subscriber, self._site.instance):
                     self._resume(row)
             await self._follow_operator()
         except (JournalError, ResourceError) as error:
             log.warning("%s: what others left is looked for again: %s", self._site.subscriber, error)
+
+    async def _open_rows(self) -> list[LogRow]:
+        """Those that are owed anything. A process may die when all is done, and its row not closed."""
+        owed = []
+        for row in await self._site.log.open_rows(self._site.subscriber):
+            if not _is_over(row):
+                owed.append(row)
+            elif not self._host.at_work(row.tx):
+                await self._site.log.close_row(self._site.subscriber, row.tx, row.record)
+        return owed
 
     async def _follow_operator(self) -> None:
         """Who resolves a branch in doubt writes it into the log; whoever forgets it takes the word out again, and then
@@ -100,7 +110,7 @@ class Recovering:
 
     def revive(self, row: LogRow) -> Taking | None:
         """The participation as its row tells. None if another instance acts, or it cannot be finished here."""
-        ended = row.record.state in {"committed", "aborted"}
+        ended = _is_over(row)
         if not ended and row.instance != self._site.instance:
             return None
         joining = self._joining(row)
@@ -157,28 +167,37 @@ class Recovering:
         if not self._compensates:
             return
         for resource in self._site.parts.resources.values():
-            for row in (await self._rows_in(resource, only)).values():
-                if await self._site.log.find(self._site.subscriber, row.tx) is not None:
-                    continue
-                try:
-                    await self._site.log.write(row)
-                except Fenced:
-                    log.info("%s: %s has found its owner", self._site.subscriber, row.tx)
+            for tx, branches in (await self._left_in(resource, only)).items():
+                known = await self._site.log.find(self._site.subscriber, tx)
+                if known is None:
+                    await self._enter_in_log(resource, branches)
+                elif _is_over(known):  # its process died before it had forgotten this
+                    for branch in branches:
+                        await resource.forget(branch)
 
-    async def _rows_in(self, resource: Resource[Any], only: str) -> dict[str, LogRow]:
-        """The last one of each transaction that is not at work here."""
-        found: dict[str, LogRow] = {}
+    async def _left_in(self, resource: Resource[Any], only: str) -> dict[str, list[BranchId]]:
+        """By transaction; those that are not at work here."""
+        found: dict[str, list[BranchId]] = {}
         for branch in await resource.unsettled(self._site.subscriber):
-            if branch.tx != only if only else self._host.at_work(branch.tx):
-                continue
-            for step in await resource.completed(branch):
-                row = decode_row(step.entry)
-                if row is None or row.tx != branch.tx:
-                    continue
-                before = found.get(row.tx)
-                if before is None or _age(row) > _age(before):
-                    found[row.tx] = row
+            if branch.tx == only or not (only or self._host.at_work(branch.tx)):
+                found.setdefault(branch.tx, []).append(branch)
         return found
+
+    async def _enter_in_log(self, resource: Resource[Any], branches: list[BranchId]) -> None:
+        """The last row of one transaction."""
+        steps = [
+            (branch.tx, decode_row(step.entry)) for branch in branches for step in await resource.completed(branch)
+        ]
+        rows = [row for tx, row in steps if row is not None and row.tx == tx]
+        if rows:
+            try:
+                await self._site.log.write(max(rows, key=_age))
+            except Fenced:
+                log.info("%s: %s has found its owner", self._site.subscriber, rows[0].tx)
+
+
+def _is_over(row: LogRow) -> bool:
+    return row.record.state in {"committed", "aborted"}
 
 
 def _age(row: LogRow) -> tuple[int, int]:

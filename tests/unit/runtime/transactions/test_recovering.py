@@ -18,7 +18,7 @@ from tutti.journal.sqlite import SqliteParticipantLog
 from tutti.model.envelope import Envelope
 from tutti.model.involvement import Involvement
 from tutti.model.messages import Ended
-from tutti.model.transaction import PUBLISHER, Consumed, Outcome, ParticipantRecord, member_hash
+from tutti.model.transaction import PUBLISHER, Consumed, LogState, Outcome, ParticipantRecord, member_hash
 from tutti.resources import BranchId
 from tutti.resources.memory import MemoryResource, MemoryStore
 from tutti.runtime.bus import Bus
@@ -319,6 +319,26 @@ async def test_a_barrier_is_looked_into_before_a_transaction_is_begun_anew(bus: 
         assert (row.instance, row.record.state) == ("rooms-0", "voted")
         assert not _taken_up(bus, left)
     assert rooms.handled == []
+
+
+@pytest.mark.parametrize("state", ["committed", "aborted"])
+async def test_what_had_ended_is_closed_and_its_barrier_forgotten(bus: Bus, left: Left, state: LogState) -> None:
+    """Its process died between the last steps: everything was done, and not everything was tidied up."""
+    rooms = Rooms(compensatable=True)
+    row = left.row(compensatable=True)
+    await left.committed_in_barrier(rooms, row)
+    if state == "aborted":
+        work = await rooms.calendar.begin(BranchId("rooms", left.script.tx, "calendar-1"))
+        await work.undo(1)
+        work.connection.put("FW26", None)
+        await work.commit()
+    over = msgspec.structs.replace(row, record=msgspec.structs.replace(row.record, state=state))
+    await left.log.write(over)
+    async with bus.serve(rooms.subscriber):
+        assert await left.log.open_rows("rooms") == ()
+        assert rooms.store.rows() == []
+    assert rooms.store.data == ({"FW26": left.script.tx} if state == "committed" else {})
+    assert rooms.undone == []
 
 
 async def _rows(left: Left) -> tuple[LogRow, ...]:
