@@ -62,12 +62,11 @@ _FORBIDDEN: Final = re.compile(
     + "".join(f"{chr(plane + 0xFFFE)}{chr(plane + 0xFFFF)}" for plane in range(0, 0x110000, 0x10000))
     + "]"
 ).search
-TIMESTAMP: Final = (  # RFC 3339, as a pattern without groups
+_TIMESTAMP: Final = re.compile(  # RFC 3339
     r"[0-9]{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12][0-9]|3[01])"
     r"[Tt](?:[01][0-9]|2[0-3]):[0-5][0-9]:(?:[0-5][0-9]|60)(?:\.[0-9]+)?"
     r"(?:[Zz]|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])"
-)
-_TIMESTAMP: Final = re.compile(TIMESTAMP).fullmatch
+).fullmatch
 _SEQUENCE_DIGITS: Final = 19  # as many as the largest 64-bit sequence has
 
 

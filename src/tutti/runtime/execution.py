@@ -176,7 +176,10 @@ class Gate:
     def leave(self) -> None:
         if self._within is not None:
             self._within.leave()
-        self._give_back()
+        if self._waiting:
+            self._give_back()
+        else:
+            self._free += 1
 
     def _give_back(self) -> None:
         while self._waiting:

@@ -87,8 +87,7 @@ class Failure(msgspec.Struct, frozen=True):
 Event = Message | Info | Ping | Pong | Ok | Failure
 
 _info: Final = msgspec.json.Decoder(ServerInfo)
-_M: Final = ord("M")
-_H: Final = ord("H")
+_MESSAGES: Final = b"MH"  # with which MSG and HMSG begin, and nothing else
 
 
 class Parser:
@@ -132,7 +131,7 @@ def _parse(data: bytes, events: list[Event]) -> tuple[int, int]:
                     f"a control line of more than {NATS_CONTROL_LINE_MAX_BYTES} bytes", hint=_NOT_NATS
                 )
             return start, 0
-        if data[start] not in (_M, _H):
+        if data[start] not in _MESSAGES:
             append(_control(data[start:eol]))
             start = eol + 2
             continue

@@ -154,14 +154,17 @@ class Dispatcher:
     def follow(self, call: tuple[int, ...], now: float) -> tuple[Run, int] | None:
         """`step(Returned(call, now))` for the common case, where it would say that the next event of the lane runs, and
         the position that this moves, no more. Returns these (0: it does not move). None: ask `step`."""
-        if self._most > 1 or self._paused or self._ready or self._again or self._timers or call not in self._running:
+        if self._most > 1 or self._paused or self._ready or self._again or self._timers:
             return None
-        event = self._running[call][0]
+        members = self._running.get(call)
+        if members is None:
+            return None
+        event = members[0]
         lane = self._lanes[event.lane]
-        following = lane.queue[0] if lane.queue else None
-        if following is None or following.expires_at is not None or following.attempts:
+        if event.life is not RUNNING or event.attempts or not lane.queue:
             return None
-        if event.life is not RUNNING or event.attempts:
+        following = lane.queue[0]
+        if following.expires_at is not None or following.attempts:
             return None
         del self._running[call]
         if now > self._now:  # noqa: PLR1730 calling max() costs more, for every event
