@@ -339,10 +339,12 @@ class Coordinator:
 
     async def _succeed(self) -> None:
         """Finish what managers left that are silent for too long. Who cannot reach what the publisher enlisted only
-        sees to it that there is a decision, and hands on: so whoever can finds it."""
+        sees to it that there is a decision, and hands on: so whoever can finds it. Where the decision stands in a
+        resource, only those decide that reach it."""
         for entry in await self.journal.entries(unfinished=True, lapsed=True):
             able = all(name in self.resources for name in entry.record.resources)
-            if entry.record.tx not in self._managed and (able or entry.decision is None):
+            decides = entry.decision is None and (not entry.delegated_to or entry.delegated_to in self.resources)
+            if entry.record.tx not in self._managed and (able or decides):
                 with contextlib.suppress(Fenced, LeaseHeld):
                     await self._take_over(entry, able=able)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 from tutti.control.transaction import machine
 from tutti.control.transaction import messages as told
-from tutti.errors import BusError, Delegated, Fenced, InvalidMessage, JournalError
+from tutti.errors import BusError, Fenced, InvalidMessage, JournalError, TuttiError
 from tutti.journal import Proposal
 from tutti.model.messages import Dismiss, Ended, Send, Ticked, To, WakeAt
 from tutti.model.status import Span, TransactionStatus, named, spans_of
@@ -202,9 +202,7 @@ class Managed:
             stands = await journal.decide(proposal)
         except Fenced:
             self.take(told.Fenced(self.now))
-        except Delegated as error:
-            self.take(told.JournalFailed(error.what, self.now))
-        except JournalError as error:
+        except TuttiError as error:  # of the journal, or of a last resource: nothing is known, so it is tried again
             self.take(told.JournalFailed(error.what, self.now))
         else:
             self.take(told.JournalDecided(stands, self.now))

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from tutti.errors import BranchUnknown, DeclarationError, ResourceError
+from tutti.errors import DeclarationError, ResourceError
 from tutti.journal import Journal
 from tutti.limits import FINISH_RETRY_SECONDS
 from tutti.model.transaction import Decision, Outcome
@@ -91,7 +91,7 @@ class OwnWork:
             return stands, ""
         try:
             outcome = await self._works[name].commit_last()
-        except BranchUnknown:
+        except ResourceError:  # whether it has committed, the marker tells; if it has not, it never will
             outcome = await self._resources[name].settle_last(own_branch(self._tx, name))
         return _read(decision, outcome, name), name
 

@@ -57,7 +57,7 @@ class Place:
 def team() -> tutti.Subscriber:
     subscriber = tutti.Subscriber("team")
 
-    @subscriber.join(Pledge)
+    @subscriber.join(Pledge, patience=0.1)
     async def always(_: tutti.Invite[Pledge]) -> bool:
         return True
 
