@@ -191,6 +191,7 @@ ENDED_PACKET_MAX_COUNT: Final = 256  # reports in one packet: far below the larg
 ENDED_KEPT_COUNT: Final = (
     4_096  # ended participations that can still answer a repeated decision, or a peer, from memory
 )
+DECISION_WAIT_SECONDS: Final = 2.0  # that a stopping participant waits for decisions; the next start asks for them
 PARTICIPANT_BEAT_SECONDS: Final = 0.5  # how often an instance says that it lives: managers count silence in seconds
 PARTICIPANT_SILENCE_SECONDS: Final = 1.5  # another instance acts for a member of a group after so long: three beats
 PARTICIPANT_TURN_SECONDS: Final = 1.0  # how often rows of instances that died are looked for, and leases extended

@@ -26,6 +26,7 @@ from tutti.errors import BusError, InvalidEvent, JournalError, ResourceError, Tu
 from tutti.flow.matcher import Matcher, Seen
 from tutti.journal import ParticipantLog
 from tutti.limits import (
+    DECISION_WAIT_SECONDS,
     ENDED_COLLECT_SECONDS,
     ENDED_KEPT_COUNT,
     ENDED_PACKET_MAX_COUNT,
@@ -110,21 +111,26 @@ class Participants:
 
     async def stop(self, grace: float) -> bool:
         """Take up nothing more, and wait for what is under way. False if something still was after `grace` seconds:
-        another instance finishes it."""
+        another instance finishes it. A decision is not waited for so long: a vote is in the log, for the next start."""
         for listener in self._invitations:
             await listener.close()
         for membership in self._memberships.values():
             await membership.stop()
-        finished = True
+        finished = await self._until(lambda taking: taking.refused or taking.only_waits, grace)
+        await self._until(lambda taking: taking.refused, min(grace, DECISION_WAIT_SECONDS))
+        await self.close()
+        return finished
+
+    async def _until(self, holds: Callable[[Taking], bool], seconds: float) -> bool:
+        """Until it holds for every transaction here."""
         try:
-            async with asyncio.timeout(grace):
-                while not all(taking.refused for taking in self.takings.values()):
+            async with asyncio.timeout(seconds):
+                while not all(holds(taking) for taking in self.takings.values()):
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
-            finished = False
-        await self.close()
-        return finished
+            return False
+        return True
 
     async def close(self) -> None:
         await self._recovering.stop()

@@ -90,13 +90,18 @@ class Taking:
             account.write(self.tx, self._site.subscriber, self.machine.member, steps)
         for effect in effects:
             self._carry_out(effect)
-        if self.refused and was is not Stage.REFUSED:
+        if self.machine.stage is not was:
             self._host.changed()
 
     @property
     def refused(self) -> bool:
         """It voted no and undid its work: nothing is owed any more, whatever is decided."""
         return self.machine.stage is Stage.REFUSED
+
+    @property
+    def only_waits(self) -> bool:
+        """What it did is durable, and the decision is not here yet."""
+        return self.machine.stage in {Stage.VOTED, Stage.RESOLVED}
 
     def receive(self, given: Received) -> None:
         message = given.message
