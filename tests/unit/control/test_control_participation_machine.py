@@ -452,6 +452,17 @@ def test_a_yes_survives_and_asks_at_once() -> None:
     assert tell(machine, Decide(TX, 1, "commit")) == [p.CommitResources((1,))]
 
 
+def test_who_had_refused_asks_for_the_decision_and_then_closes_its_log() -> None:
+    """The manager may have ended the transaction without it; the row would stay until a minute after the deadline."""
+    machine = Participation.recovered(part(group="g"), record("working"))
+    machine.step(p.Recovered(10.0))
+    machine.step(p.ResourcesFinished("abort", 10.0))
+    asked = seen(machine, Ticked(10.0 + part().patience))
+    assert asked == [Send(Inquiry(TX, ME, "working", "inbox"), To.MEMBERS)]
+    closed = tell(machine, Decide(TX, 1, "abort"))
+    assert [type(effect) for effect in closed if isinstance(effect, p.CloseLog)] == [p.CloseLog]
+
+
 def test_what_was_committed_early_and_not_voted_for_is_undone() -> None:
     its = part(compensatable=True, early_commit=True)
     machine = Participation.recovered(its, record("working", compensatable=True))

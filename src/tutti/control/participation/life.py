@@ -140,5 +140,6 @@ QUESTIONS: Final[dict[Stage, DoubtState]] = {  # the three states of doubt
     Stage.JOINED: "joined",
     Stage.WORKING: "working",
     Stage.VOTED: "voted",
+    Stage.REFUSED: "working",  # nothing depends on it; but a note of the no stays in the log until the end is known
     Stage.RESOLVED: "voted",  # what was decided after all
 }
