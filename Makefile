@@ -38,7 +38,7 @@ bench: setup  ## the benchmarks: a table for people, then one JSON line each
 	@$(PY) -m benchmarks.mediator $(ARGS)
 	@$(PY) -m benchmarks.transactions $(ARGS)
 
-chaos: setup  ## kill servers and subscribers under load and count what is lost (minutes)
+chaos: setup  ## kill servers and processes under load and count what is lost (minutes; ARGS="--only transactions --seed 7")
 	@$(PY) -m tests.chaos $(ARGS)
 
 simulate: setup  ## the transaction protocol under seeded faults, 2,000 scenarios (a minute or two; ARGS="--seed 7 --trace")
