@@ -44,6 +44,10 @@ class Successor:
         self._managed.spawn(self._finish(outcome))
 
     async def _finish(self, outcome: Outcome) -> None:
+        if elsewhere := self._work.unreachable():
+            # Nothing is wrong here: it is decided, and whoever can reach them finds it in the journal.
+            log.info("%s: %s must be finished in another process", self._managed.tx, ", ".join(elsewhere))
+            return
         try:
             await self._work.finish(outcome)
         except TuttiError as error:

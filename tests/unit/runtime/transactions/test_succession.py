@@ -98,6 +98,7 @@ async def test_who_cannot_finish_decides_and_hands_on(tmp_path: Path) -> None:
                 return [entry.record.manager for entry in await journal.entries(unfinished=True)] == [manager]
 
             await until(taken_over)
+        assert unable.health().failures == [], "it did what it can do: nothing is wrong with it"
 
 
 async def test_a_participant_stands_by_where_there_is_a_journal(tmp_path: Path) -> None:
