@@ -31,7 +31,7 @@ from tests.chaos.transactions.schedule import (
     Aim,
     Plan,
 )
-from tests.chaos.transactions.trap import Sprung, Trap, lift_trap, set_trap, steps_of
+from tests.chaos.transactions.trap import Sprung, Trap, claim, lift_trap, set_trap, steps_of
 from tests.chaos.transactions.workload import (
     RECEIPTS,
     SOUTH,
@@ -156,7 +156,7 @@ class Chaos:
             set_trap(self._marks, run, trap)
         try:
             deadline = time.monotonic() + OCCASION_SECONDS
-            while time.monotonic() < deadline:
+            while time.monotonic() < deadline or not claim(self._marks, aim.name):
                 self._look()
                 for line in self._new_sprung:
                     sprung = msgspec.json.decode(line, type=Sprung)

@@ -66,7 +66,7 @@ class Aim(msgspec.Struct, frozen=True):
 
     @property
     def name(self) -> str:
-        return f"{self.role}/{self.phase}@{self.at:.4f}"
+        return f"{self.role}-{self.phase}-{self.at:.4f}"
 
 
 class Plan(msgspec.Struct, frozen=True):

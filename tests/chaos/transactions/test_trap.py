@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.chaos.transactions.trap import Sprung, Trap, Watch, set_trap, steps_of, trap_file
+from tests.chaos.transactions.trap import Sprung, Trap, Watch, claim, set_trap, steps_of, trap_file
 from tests.chaos.workload import NewLines
 
 log = logging.getLogger("tests.chaos.trap")
@@ -70,6 +70,14 @@ def test_a_trap_for_others_is_left_alone(watched: Path) -> None:
     set_trap(watched, "north-1-1", Trap("aim", "manager", ("voted",)))
     say("voted", vote="yes")
     assert list(NewLines(watched, "sprung-*")) == []
+
+
+def test_of_several_traps_for_one_aim_only_one_springs(watched: Path, victim: subprocess.Popen[bytes]) -> None:
+    assert claim(watched, "aim")
+    set_trap(watched, "north-1-1", Trap("aim", "north", ("voted",), victim=victim.pid))
+    say("voted", vote="yes")
+    assert list(NewLines(watched, "sprung-*")) == []
+    assert victim.poll() is None
 
 
 def test_when_it_was_is_known(watched: Path, victim: subprocess.Popen[bytes]) -> None:

@@ -65,6 +65,16 @@ def lift_trap(marks: Path, run: str) -> None:
     trap_file(marks, run).unlink(missing_ok=True)
 
 
+def claim(marks: Path, name: str) -> bool:
+    """Whether nobody has claimed it before: of several traps for one aim only one springs, and none that was given
+    up."""
+    try:
+        os.close(os.open(marks / f"claimed-{name}", os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    return True
+
+
 class Watch(logging.Handler):
     """Of one process."""
 
@@ -88,6 +98,8 @@ class Watch(logging.Handler):
         if trap is None or trap.role != step.role or word not in trap.steps or trap.outcome not in {"", outcome}:
             return
         lift_trap(self._marks, self._run)
+        if not claim(self._marks, trap.name):
+            return
         if trap.after:
             threading.Timer(trap.after, self._spring, (trap, step)).start()
         else:
