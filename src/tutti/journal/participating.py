@@ -11,6 +11,7 @@ from tutti.journal.deciding import read_outcome
 from tutti.journal.participants import Enrolment, LogRow, Parked, Resolution
 from tutti.journal.rows import Row, Rows
 from tutti.limits import JOURNAL_REASON_MAX_CHARACTERS, JOURNAL_SHRINK_MAX_COUNT
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.transaction import Consumed, LogState, Outcome, ParticipantRecord
 
 # No name here is one of the journal's, so that both may stand in one database.
@@ -135,7 +136,7 @@ def read_row(row: Row) -> LogRow:
     body, instance = row
     try:
         return msgspec.structs.replace(_rows.decode(body), instance=instance)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise JournalUnfit(
             f"a row of the participants' log cannot be read: {error}",
             hint="it is damaged, or of a newer Tutti: restore it, or upgrade; nothing was finished for it",

@@ -12,6 +12,7 @@ from typing import Final
 import msgspec
 
 from tutti.errors import Unreadable
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.transaction import Member, member_hash
 
 GROUP: Final = "group"  # the first token of the records' keys
@@ -61,7 +62,7 @@ def encode_enrolment(enrolment: Enrolment) -> bytes:
 def decode_enrolment(key: str, value: bytes) -> Enrolment:
     try:
         return msgspec.json.decode(value, type=Enrolment)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Unreadable(
             f"the record {key} is unreadable: {error}", hint="somebody else wrote it: let the member enrol again"
         ) from error

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from tutti.errors import InvalidMessage
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.transaction import WHOLE, Counts, Outcome, Scope
 
 WIRE_VERSION: Final = 1
@@ -214,7 +215,7 @@ def decode_envelope(packet: bytes) -> Envelope:
     """Raises `InvalidMessage` for anything that is not an envelope of a version that we understand."""
     try:
         envelope = _envelopes.decode(packet)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise InvalidMessage(f"this is no protocol message: {error}", hint="who else uses this subject?") from error
     if not WIRE_OLDEST <= envelope.version <= WIRE_VERSION + 1:
         raise InvalidMessage(
@@ -228,7 +229,7 @@ def decode(body: bytes) -> Message:
     """Raises `InvalidMessage` for anything that is not a message. Unknown fields come from a newer version."""
     try:
         return _messages.decode(body)
-    except msgspec.DecodeError as error:
+    except UNDECODABLE as error:
         raise InvalidMessage(f"this is no protocol message: {error}", hint="who else uses this subject?") from error
 
 

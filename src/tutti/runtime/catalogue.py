@@ -15,6 +15,7 @@ from tutti.bus.port import Entry, StreamSpec, Transport
 from tutti.errors import Conflict, DeclarationError, TypeConflict, TypeNotAdvertised, UnknownType, Unreadable
 from tutti.limits import DUPLICATE_WINDOW_SECONDS, EVENT_MAX_BYTES, HEADERS_MAX_BYTES
 from tutti.model.advertisement import Advertisement, advertise, clashes, succeed
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.event import CloudEvent, EventType, event_type
 from tutti.model.subjects import Layout, checked_name, token
 from tutti.model.txtype import TransactionType, TxAdvertisement, advertised, tx_clashes
@@ -230,7 +231,7 @@ def _refuse_tx_clashes(known: TxAdvertisement, new: TxAdvertisement) -> None:
 def _readable(entry: Entry, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(entry.value, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Unreadable(
             f"the record {entry.key} is unreadable: {error}",
             hint="somebody else wrote it; `tutti doctor` shows what is wrong, and it can be written anew",

@@ -18,6 +18,7 @@ import msgspec
 from tutti.bus.port import FromEarliest, Record, Stored, Transport
 from tutti.errors import BusError, InvalidEvent, Refused, TuttiError
 from tutti.limits import REASON_MAX_CHARACTERS, TRACEBACK_MAX_CHARACTERS, WIRE_MAX_BYTES
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.envelope import Envelope
 from tutti.model.subjects import Layout
 from tutti.runtime.publisher import MESSAGE_ID_HEADER, REPLAY_PREFIX
@@ -183,7 +184,7 @@ def decoded(data: bytes) -> DeadLetter:
     about, _, payload = data.partition(b"\n")
     try:
         return msgspec.structs.replace(msgspec.json.decode(about, type=DeadLetter), payload=payload)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise InvalidEvent(f"this is no dead letter: {error}", hint="see who else writes there") from error
 
 

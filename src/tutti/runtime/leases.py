@@ -30,6 +30,7 @@ from tutti.flow.partitions import (
     Renew,
 )
 from tutti.limits import LEASE_RENEW_SECONDS, MEMBER_BEAT_SECONDS, MEMBER_TIMEOUT_SECONDS, PARTITIONS_COUNT
+from tutti.model.decoding import UNDECODABLE
 from tutti.runtime.context import Context
 
 log = logging.getLogger("tutti.leases")
@@ -224,6 +225,6 @@ def _readable(entry: Entry) -> Lease:
     """A record that somebody spoilt belongs to nobody: the next claim mends it."""
     try:
         return msgspec.json.decode(entry.value, type=Lease)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         log.warning("the record %s is unreadable, and taken for free", entry.key)
         return Lease("", 0)

@@ -13,6 +13,7 @@ import msgspec
 from tutti.bus.port import Entry, FromEarliest, FromLatest, FromSequence, FromTime, Start, Transport
 from tutti.errors import Conflict
 from tutti.limits import PARTITIONS_COUNT
+from tutti.model.decoding import UNDECODABLE
 
 log = logging.getLogger("tutti.positions")
 
@@ -135,7 +136,7 @@ def _registration(entry: Entry) -> Registration | None:
     """One that somebody spoilt is made anew; how far the subscription has come stands elsewhere."""
     try:
         return msgspec.json.decode(entry.value, type=Registration)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         log.exception("the record %s is unreadable, and written anew", entry.key)
         return None
 
@@ -144,7 +145,7 @@ def _readable(entry: Entry) -> Positions:
     """A record that somebody spoilt says nothing: the subscription begins where it once began, and repeats."""
     try:
         return msgspec.json.decode(entry.value, type=Positions)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         log.exception("the record %s is unreadable: its subscriptions start again from their beginning", entry.key)
         return Positions()
 

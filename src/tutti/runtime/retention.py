@@ -12,6 +12,7 @@ import msgspec
 from tutti.bus.port import StreamInfo
 from tutti.errors import BusError
 from tutti.limits import RETENTION_SWEEP_SECONDS
+from tutti.model.decoding import UNDECODABLE
 from tutti.runtime.catalogue import Stream
 from tutti.runtime.context import Context
 from tutti.runtime.positions import Positions, Registration, first_at
@@ -48,7 +49,7 @@ class Retention:
                 await self.sweep()
             except BusError as error:
                 log.info("no sweep now: %s", error.what)
-            except msgspec.MsgspecError as error:  # who cannot be read may need anything: nothing is purged
+            except UNDECODABLE as error:  # who cannot be read may need anything: nothing is purged
                 self._context.report(f"retention: a record of the state is unreadable: {error}")
 
     async def sweep(self) -> dict[str, int]:

@@ -15,6 +15,7 @@ import msgspec
 from tutti.control.conversation import Packet
 from tutti.control.transaction import messages as told
 from tutti.errors import InvalidMessage
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.transaction import CensusRule, Outcome, Scope
 
 
@@ -168,7 +169,7 @@ def from_manager(item: bytes) -> FromManager:
 def _decoded(decoder: msgspec.msgpack.Decoder[D], body: bytes) -> D:
     try:
         return decoder.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except UNDECODABLE as error:
         raise InvalidMessage(
             f"this is no word between a publisher and its manager: {error}", hint="who else uses this subject?"
         ) from error

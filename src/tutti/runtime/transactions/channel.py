@@ -14,6 +14,7 @@ import msgspec
 
 from tutti.bus.port import Listener, Transport
 from tutti.errors import InvalidMessage
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.messages import (
     MANAGER,
     NOBODY,
@@ -71,7 +72,7 @@ class Channel:
         """The messages of a packet, each with who signed it. What peers relay is taken out of its wrapping."""
         try:
             envelopes = _packets.decode(packet)
-        except msgspec.DecodeError as error:
+        except UNDECODABLE as error:
             self._pass_over(error)
             return []
         found: list[Received] = []

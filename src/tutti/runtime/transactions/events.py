@@ -18,6 +18,7 @@ from tutti.errors import InvalidEvent
 from tutti.limits import HEADERS_MAX_BYTES
 from tutti.model import attributes
 from tutti.model.cloudevents import from_message, to_headers
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.envelope import JSON, Envelope, publisher_of
 from tutti.model.event import EventType
 from tutti.model.involvement import KEYS_HEADER, PREPARE_HEADER, SEALED, Involvement, involvement_of
@@ -169,7 +170,7 @@ def carried_key(record: Record, member: str) -> bytes:
     packed = _decoded(record.headers.get(KEYS_HEADER, ""))
     try:
         return _keys.decode(packed).get(member, b"") if packed else b""
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return b""
 
 

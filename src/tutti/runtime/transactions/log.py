@@ -16,6 +16,7 @@ import msgspec
 from tutti.bus.port import FromSequence, Record, Stored, StreamSpec, Transport
 from tutti.errors import Gone, InvalidMessage
 from tutti.limits import READ_BATCH_RECORDS, STATUS_APPEND_SECONDS, TRANSACTION_EVENTS_MAX_COUNT
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.status import (
     InlineEvents,
     ManifestEvents,
@@ -132,7 +133,7 @@ class TransactionLog:
             )
         try:
             return _spans.decode(record.data)
-        except msgspec.MsgspecError as error:
+        except UNDECODABLE as error:
             raise InvalidMessage(
                 f"the manifest {reference.sequence} of {reference.stream} is unreadable: {error}",
                 hint="who else writes there?",

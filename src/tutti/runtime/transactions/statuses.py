@@ -30,6 +30,7 @@ from tutti.limits import (
     STATUS_RETRY_MAX_SECONDS,
     STATUS_RETRY_SECONDS,
 )
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.status import TransactionStatus
 from tutti.model.subjects import Layout
 from tutti.runtime.clock import Clock, Timer
@@ -45,7 +46,7 @@ def read_status(record: Record) -> TransactionStatus | None:
     """None if somebody else wrote it."""
     try:
         return _statuses.decode(record.data)
-    except msgspec.MsgspecError:
+    except UNDECODABLE:
         return None
 
 

@@ -13,6 +13,7 @@ import msgspec
 
 from tutti.bus.port import Transport
 from tutti.errors import Conflict, JournalUnfit, Unreadable
+from tutti.model.decoding import UNDECODABLE
 
 _RECORD: Final = "journal"
 
@@ -70,5 +71,5 @@ class Trust:
 def _decoded(value: bytes) -> JournalRecord:
     try:
         return msgspec.json.decode(value, type=JournalRecord)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise Unreadable(f"the record {_RECORD} is unreadable: {error}", hint="who else writes there?") from error

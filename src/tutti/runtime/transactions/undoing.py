@@ -24,6 +24,7 @@ from tutti.errors import AnswerLost, BranchUnknown, JournalError, ResourceError,
 from tutti.flow.matcher import Seen
 from tutti.journal import LogRow
 from tutti.limits import FINISH_RETRY_MAX_SECONDS, FINISH_RETRY_SECONDS
+from tutti.model.decoding import UNDECODABLE
 from tutti.model.envelope import Envelope
 from tutti.model.involvement import involvement_of
 from tutti.model.transaction import Consumed
@@ -84,7 +85,7 @@ def decode_row(encoded: bytes) -> LogRow | None:
     """None for what is no row: barrier rows of all but the last step hold nothing."""
     try:
         return _rows.decode(encoded) if encoded else None
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         log.error("a barrier row holds a record that cannot be read: %s", error)  # noqa: TRY400  the row is left alone
         return None
 
