@@ -40,7 +40,7 @@ MEMBER_STEPS: Final[dict[str, tuple[str, ...]]] = {
     "preparing": ("prepared", "committed"),
     "voting": ("voted",),
     "deciding": ("learned",),
-    "finishing": ("finished",),
+    "finishing": ("finished", "undone"),
     "compensating": ("undoing", "undone"),
 }
 MANAGER_STEPS: Final[dict[str, tuple[str, ...]]] = {
