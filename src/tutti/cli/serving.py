@@ -34,6 +34,7 @@ class ServerUp(msgspec.Struct, frozen=True):
     version: str
     pid: int
     journal: str  # its id: this process manages transactions that are decided there
+    key: str  # its public key, for `tutti.connect(trusted=…)` elsewhere
 
     def __rich__(self) -> RenderableType:
         return Text.assemble(
@@ -50,6 +51,7 @@ class ManagerUp(msgspec.Struct, frozen=True):
     ready: bool
     urls: tuple[str, ...]
     journal: str
+    key: str
 
     def __rich__(self) -> RenderableType:
         return Text.assemble(
@@ -104,7 +106,9 @@ async def keep_up(session: Session, *, journal: str | None, resources: tuple[str
         if isinstance(where, AtServers):
             async with session.bus(name="tutti-up", journal=journal, resources=known) as bus:
                 coordinator = await bus.host()
-                session.output.show(ManagerUp(ready=True, urls=where.urls, journal=coordinator.journal.id))
+                session.output.show(
+                    ManagerUp(ready=True, urls=where.urls, journal=coordinator.journal.id, key=coordinator.key.public)
+                )
                 await stop.wait()
             return None
         async with (
@@ -119,6 +123,7 @@ async def keep_up(session: Session, *, journal: str | None, resources: tuple[str
                 version=server.version,
                 pid=server.pid,
                 journal=coordinator.journal.id,
+                key=coordinator.key.public,
             )
             session.output.show(up)
             await stop.wait()

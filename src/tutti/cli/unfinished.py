@@ -91,7 +91,7 @@ async def _unreachable(bus: Bus | None, here: str, situations: Sequence[Situatio
     """Journals that somebody needs, and for which nobody answers. The one that is here can be read."""
     if bus is None:
         return []
-    trust = Trust(bus.context.transport)
+    trust = Trust(bus.context.transport, bus.context.trusted)
     channel = Channel(bus.context.transport, bus.context.clock, lambda: trust.key)
     try:
         await trust.load()
@@ -139,7 +139,7 @@ async def _orphan(books: Books, bus: Bus | None, resource: Resource[Any], doubt:
             answer = await journal.decision(tx)
             known = answer.outcome if isinstance(answer, Decision) else type(answer).__name__.lower()
         elif bus is not None:
-            trust = Trust(bus.context.transport)
+            trust = Trust(bus.context.transport, bus.context.trusted)
             await trust.load()
             channel = Channel(bus.context.transport, bus.context.clock, lambda: trust.key)
             match await ask_recovery(channel, bus.context.layout, tx):

@@ -298,6 +298,7 @@ def connect(
     journal: str | Path | None = None,
     resources: Sequence[Resource[Any]] = (),
     manager: ManagerPlace = "here",
+    trusted: str = "",
 ) -> BlockingBus:
     """As `tutti.connect`, for a `with` block."""
     return BlockingBus(
@@ -312,5 +313,6 @@ def connect(
             journal=journal,
             resources=resources,
             manager=manager,
+            trusted=trusted,
         )
     )

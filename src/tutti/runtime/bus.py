@@ -91,6 +91,7 @@ class Bus:
         open_coordinator: CoordinatorOpener | None = None,
         open_log: OpenLog | None = None,
         manager: ManagerPlace = "here",
+        trusted: str = "",
         alone: bool = False,
         witness: Witness | None = None,
     ) -> None:
@@ -102,7 +103,7 @@ class Bus:
         self._clock = clock or SystemClock()
         self._open_coordinator = open_coordinator
         self._coordinator = Once(self._begin_coordinator)
-        self._manager_place = manager
+        self._manager_place, self._trusted = manager, trusted
         self._remote = Once(self._open_remote)
         self._starting = asyncio.Lock()
         self._started: list[Resource[Any]] = []
@@ -160,6 +161,7 @@ class Bus:
             report=self._report,
             alone=self._alone,
             witness=self._witness,
+            trusted=self._trusted,
         )
         self._retention = Retention(self._context)
         self._retention.start()

@@ -37,6 +37,7 @@ def connect(
     journal: str | Path | None = None,
     resources: Sequence[Resource[Any]] = (),
     manager: ManagerPlace = "here",
+    trusted: str = "",
 ) -> Bus:
     """A bus, to be used as `async with tutti.connect() as bus:`.
 
@@ -53,21 +54,27 @@ def connect(
     resources  what this process can finish for publishers that died
     manager    of this process's transactions: "here", with the journal; or "service": some `tutti up` on this bus. That
                notices when this process dies, and no journal is needed here
+    trusted    the journal's public key, which `tutti up` shows: nobody else is believed to decide ($TUTTI_TRUSTED). In
+               the journal's own folder it is known; without it, the first key that stands on the bus is believed
     """
     space = namespace or os.environ.get("TUTTI_NAMESPACE") or "tutti"
     opener = _opener(url, data, options, name)
     alone = opener is _open_memory
     folder = Path(data) if data is not None else default_folder()
-    chosen = journal or os.environ.get("TUTTI_JOURNAL") or (None if alone else folder)
+    named = journal or os.environ.get("TUTTI_JOURNAL")
+    chosen = named or (None if alone else folder)
+    managers = CoordinatorOpener(chosen, folder, resources)
+    ours = named is not None or not _urls(url, options)  # a folder that happens to be here says nothing about servers
     return Bus(
         opener,
         namespace=space,
         name=name,
         streams=streams,
         timeout=timeout,
-        open_coordinator=CoordinatorOpener(chosen, folder, resources),
+        open_coordinator=managers,
         open_log=log_opener(chosen),
         manager=manager,
+        trusted=trusted or os.environ.get("TUTTI_TRUSTED") or (managers.public_key() if ours else ""),
         alone=alone,
     )
 

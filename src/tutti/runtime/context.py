@@ -46,6 +46,7 @@ class Context(msgspec.Struct, frozen=True):
         False  # no other process can be on this bus: every partition is ours, and there is nobody to lease from
     )
     witness: Witness | None = None
+    trusted: str = ""  # the journal's public key, where configuration says it
 
     def tell_witness(self, subscriber: str, name: str, items: Sequence[Item], failure: Failure | None) -> None:
         if self.witness is not None and items:

@@ -62,7 +62,7 @@ class Coordinator:
         self.journal = journal
         self.key = key
         self.resources = dict(resources)
-        self.trust = Trust(context.transport)
+        self.trust = Trust(context.transport, context.trusted)
         self.channel = Channel(context.transport, context.clock, lambda: self.trust.key)
         self._relay = StatusRelay(
             context.transport,

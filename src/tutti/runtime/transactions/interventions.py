@@ -127,7 +127,7 @@ class Operator:
         if self._bus is None:
             return "no server can be reached: members learn it when they ask"
         key, context = self._books.key, self._bus.context
-        trusted = await Trust(context.transport).load()
+        trusted = await Trust(context.transport, context.trusted).load()
         if key is None or key.public != trusted:
             return "the key of the journal is not here: members learn it when they ask"
         layout = context.layout

@@ -14,7 +14,7 @@ from tutti.journal.sqlite import SqliteJournal
 from tutti.resources import Resource
 from tutti.runtime.context import Context
 from tutti.runtime.transactions.coordinator import Coordinator
-from tutti.runtime.transactions.keys import SigningKey, keep_journal_key
+from tutti.runtime.transactions.keys import SigningKey, keep_journal_key, read_journal_key
 
 JOURNAL_FILE: Final = "journal.sqlite"
 KEY_FILE: Final = "journal.key"
@@ -44,6 +44,10 @@ class CoordinatorOpener:
             and (place / KEY_FILE).exists()
             and (self._on_server or (place / JOURNAL_FILE).exists())
         )
+
+    def public_key(self) -> str:
+        """Of that journal; empty if there is none."""
+        return read_journal_key(self._place / KEY_FILE).public if self.exists() else ""
 
     async def __call__(self, context: Context) -> Coordinator:
         if self._journal is None:

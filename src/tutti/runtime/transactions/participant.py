@@ -56,7 +56,7 @@ class Participants:
 
     def __init__(self, context: Context, parts: Parts, own_log: ParticipantLog, instance: str) -> None:
         self.site = Site(context, parts, own_log, instance)
-        self._trust = Trust(context.transport)
+        self._trust = Trust(context.transport, context.trusted)
         self.channel = Channel(context.transport, context.clock, lambda: self._trust.key)
         self.inbox = self.channel.inbox()
         self.takings: dict[str, Taking] = {}

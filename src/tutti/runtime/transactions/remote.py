@@ -44,7 +44,7 @@ class RemoteManagers:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self._trust = Trust(context.transport)
+        self._trust = Trust(context.transport, context.trusted)
         self.channel = Channel(context.transport, context.clock, lambda: self._trust.key)
         self.inbox = self.channel.inbox()  # what services say
         self.recovery_inbox = self.channel.inbox()  # what the journal's recovery says

@@ -1,12 +1,14 @@
 """Whom do we believe when somebody speaks as a manager?
 
 A namespace has one journal: that of the data folder, or a PostgreSQL that several hosts share. Its id and public key
-stand in the bus's state, under `journal`, written once by whoever begins the first transaction; nobody replaces them. A
-server's permissions should let only publishers write that record.
+stand in the bus's state, under `journal`, written once by whoever begins the first transaction; nobody replaces them.
+Whoever does not want to believe the first that writes there pins the key (`tutti.connect(trusted=…)`); in a data folder
+with the journal's key that is done already.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import Final
 
 import msgspec
@@ -14,6 +16,8 @@ import msgspec
 from tutti.bus.port import Transport
 from tutti.errors import Conflict, JournalUnfit, Unreadable
 from tutti.model.decoding import UNDECODABLE
+
+log = logging.getLogger("tutti.transactions")
 
 _RECORD: Final = "journal"
 
@@ -27,16 +31,18 @@ class JournalRecord(msgspec.Struct, frozen=True):
 
 
 class Trust:
-    """Read once; from then on it does not change while the process lives, whatever the state says."""
+    """Read once; from then on it does not change while the process lives, whatever the state says. `pinned`: the key by
+    configuration; then the state is not asked whom to believe."""
 
-    def __init__(self, transport: Transport) -> None:
+    def __init__(self, transport: Transport, pinned: str = "") -> None:
         self._transport = transport
+        self._pinned = pinned
         self._known: JournalRecord | None = None
 
     @property
     def key(self) -> str:
         """Of the journal; empty while there is none."""
-        return self._known.key if self._known is not None else ""
+        return self._pinned or (self._known.key if self._known is not None else "")
 
     @property
     def journal(self) -> str:
@@ -47,6 +53,8 @@ class Trust:
         if self._known is None:
             entry = await self._transport.state_get(_RECORD)
             self._known = _decoded(entry.value) if entry is not None else None
+            if self._known is not None and self._known.key != self.key:
+                log.warning("the bus names a journal (%s) whose key is not the one that is trusted", self._known.id)
         return self.key
 
     async def declare(self, journal: str, key: str) -> None:
