@@ -94,10 +94,7 @@ def write(rows: Rows, row: LogRow) -> None:
 
 def _refuse_stranger(rows: Rows, row: LogRow) -> None:
     """Why a row was not replaced: because it is further already, or because it is no longer ours."""
-    found = rows.one(
-        "SELECT instance FROM participant_rows WHERE subscriber = ? AND tx = ? AND ended_at IS NULL",
-        *(row.subscriber, row.tx),
-    )
+    found = rows.one("SELECT instance FROM participant_rows WHERE subscriber = ? AND tx = ?", row.subscriber, row.tx)
     if found is not None and found[0] not in {"", row.instance}:
         raise Fenced(
             f"{found[0]} acts for {row.subscriber} in {row.tx} now, no longer {row.instance or 'nobody'}",
