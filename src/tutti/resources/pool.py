@@ -35,33 +35,39 @@ class Pool(Generic[T]):
         self._wait = wait
         self._idle: list[T] = []
         self._lent = 0
-        self._changed = asyncio.Condition()
+        self._freed = asyncio.Event()
 
     async def acquire(self, *, urgent: bool) -> T:
         limit = self._size + (self._spare if urgent else 0)
-        async with asyncio.timeout(self._wait), self._changed:
-            await self._changed.wait_for(lambda: self._lent < limit)
-            self._lent += 1
+        async with asyncio.timeout(self._wait):
+            while self._lent >= limit:
+                self._freed.clear()
+                await self._freed.wait()
+        self._lent += 1
         if self._idle:
             return self._idle.pop()
         try:
             return await self._connect()
         except BaseException:
-            await self._count_back()
+            self._count_back()
             raise
 
     async def release(self, connection: T) -> None:
-        if len(self._idle) < self._size:
-            self._idle.append(connection)
-        else:
-            await self._disconnect(connection)
-        await self._count_back()
+        try:
+            if len(self._idle) < self._size:
+                self._idle.append(connection)
+            else:
+                await self._disconnect(connection)
+        finally:
+            self._count_back()
 
     async def discard(self, connection: T, *, others_too: bool = False) -> None:
         doomed, self._idle = ([connection, *self._idle], []) if others_too else ([connection], self._idle)
-        for each in doomed:
-            await self._disconnect(each)
-        await self._count_back()
+        try:
+            for each in doomed:
+                await self._disconnect(each)
+        finally:
+            self._count_back()
 
     async def close(self) -> None:
         """Of those that are not lent."""
@@ -69,7 +75,7 @@ class Pool(Generic[T]):
         for connection in idle:
             await self._disconnect(connection)
 
-    async def _count_back(self) -> None:
-        async with self._changed:
-            self._lent -= 1
-            self._changed.notify_all()
+    def _count_back(self) -> None:
+        """Never waits: who is cancelled while it gives back a connection must not keep its place."""
+        self._lent -= 1
+        self._freed.set()

@@ -96,3 +96,36 @@ async def test_what_is_spare_is_not_kept() -> None:
     assert server.closed == [2]
     await pool.close()
     assert server.closed == [2, 1]
+
+
+async def test_who_is_cancelled_keeps_no_place() -> None:
+    """However many others are being woken at that moment."""
+    server = Server()
+    pool = server.pool(size=2, spare=0, wait=5)
+    lent = [await pool.acquire(urgent=False) for _ in range(2)]
+    waiting = [asyncio.create_task(pool.acquire(urgent=False)) for _ in range(3)]
+    await asyncio.sleep(0)
+    back = [asyncio.create_task(pool.release(each)) for each in lent]
+    await asyncio.sleep(0)
+    for task in (*back, *waiting):
+        task.cancel()
+    outcomes = await asyncio.gather(*back, *waiting, return_exceptions=True)
+    for kept in outcomes[2:]:
+        if isinstance(kept, int):
+            await pool.release(kept)
+    async with asyncio.timeout(1):
+        assert len({await pool.acquire(urgent=False) for _ in range(2)}) == 2
+
+
+async def test_a_connection_that_cannot_be_closed_takes_no_place() -> None:
+    server = Server()
+    pool = server.pool(size=1, spare=0)
+
+    async def refuse(_: int) -> None:
+        raise ConnectionResetError
+
+    server.disconnect = refuse  # type: ignore[assignment]  # this server closes badly
+    pool = server.pool(size=1, spare=0)
+    with pytest.raises(ConnectionResetError):
+        await pool.discard(await pool.acquire(urgent=False))
+    assert await pool.acquire(urgent=False) == 2
