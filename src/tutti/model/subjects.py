@@ -261,7 +261,3 @@ class Layout(msgspec.Struct, frozen=True):
 
     def heartbeat(self, instance: str) -> str:
         return f"{self.namespace}.control.beat.{instance}"
-
-    def operator(self, subscriber: str) -> str:
-        """Where an operator's word for a subscriber's branches goes."""
-        return f"{self.namespace}.control.operator.{subscriber}"

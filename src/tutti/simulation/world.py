@@ -21,7 +21,6 @@ from tutti.simulation.site import Site
 from tutti.simulation.workloads import Order, Resolution
 
 HEALING_SECONDS = 600.0  # in which everything must have ended
-FURTHER_SECONDS = 2.0  # between transactions that are begun only because too little has happened
 STEPS_MAX_COUNT = 200_000
 NAMES = {"p": "a publisher", "k": "a keeper", "s": "a subscriber"}
 

@@ -94,7 +94,7 @@ class Transaction:
 
     def __init__(self, plan: Plan) -> None:
         invariant((plan.census is None) == bool(plan.group), "a transaction has a census, or a group")
-        self._plan, self.tx, self.deadline = plan, plan.tx, plan.deadline
+        self._plan, self.tx, self.scope, self.deadline = plan, plan.tx, plan.scope, plan.deadline
         self._census: census.Census | None = None
         self._members: tuple[Member, ...] = ()
         self._now = float("-inf")

@@ -208,7 +208,7 @@ class Coordinator:
         return not (at_work or self._ended or self._finished) and self._relay.idle
 
     def heard(self, instance: str) -> float:
-        """When this instance was heard last, on the monotonic clock; 0.0: never."""
+        """When this instance was heard last, on the monotonic clock; 0.0: not for a while, or never."""
         return self._beats.get(instance, 0.0)
 
     # The wire
@@ -302,16 +302,17 @@ class Coordinator:
         async with self._writing:  # whoever closes waits for what is being written, and does not cancel it
             ended, finished = self._ended, self._finished
             self._ended, self._finished = [], []
-            try:
-                # Asked for together, so that they share one sync.
-                writes = [self.journal.ended(ended)] if ended else []
-                writes += [self.journal.finish(tx, epoch) for tx, epoch in finished]
-                for outcome in await asyncio.gather(*writes, return_exceptions=True):
-                    if isinstance(outcome, BaseException) and not isinstance(outcome, Fenced):
-                        raise outcome
-            except JournalError:
-                self._ended, self._finished = ended + self._ended, finished + self._finished
-                raise
+            # Asked for together, so that they share one sync.
+            ends = self.journal.ended(ended) if ended else asyncio.sleep(0)
+            writes = (ends, *(self.journal.finish(tx, epoch) for tx, epoch in finished))
+            told, *outcomes = await asyncio.gather(*writes, return_exceptions=True)
+            if isinstance(told, JournalError):
+                self._ended[:0] = ended
+            failed = [isinstance(outcome, JournalError) and not isinstance(outcome, Fenced) for outcome in outcomes]
+            self._finished[:0] = [one for one, again in zip(finished, failed, strict=True) if again]
+            for outcome in (told, *outcomes):
+                if isinstance(outcome, BaseException) and not isinstance(outcome, Fenced):
+                    raise outcome
 
     # Watching
 
@@ -331,6 +332,7 @@ class Coordinator:
 
     def _watch_members(self) -> None:
         now = self.clock.monotonic()
+        self._beats = {name: at for name, at in self._beats.items() if now - at <= MEMBER_LOST_SECONDS}
         for managed in tuple(self._managed.values()):
             for member in managed.machine.members:
                 last = max(self._beats.get(member.instance, 0.0), managed.since)
@@ -386,7 +388,8 @@ class Coordinator:
                 self.context.report(f"{tx} is decided and cannot be announced: {error}")
                 continue
             word: Any = "committed" if entry.decision.outcome == "commit" else "aborted"
-            status = TransactionStatus(tx, word, named(spans, manifests), 1, entry.decision.reason[:500])
+            events, scope = named(spans, manifests), entry.record.scope
+            status = TransactionStatus(tx, word, events, reason=entry.decision.reason[:500], scope=scope)
             with contextlib.suppress(Fenced):
                 await self.journal.queue_status(status, entry.record.epoch)
                 self.relay()

@@ -137,6 +137,8 @@ class Hosted:
 
     def _said(self, item: bytes) -> None:
         managed = self.managed
+        if self._over and not self._begun:  # it was given up before its publisher came
+            return
         try:
             given = sides.from_publisher(item)
         except InvalidMessage as error:

@@ -27,7 +27,6 @@ from tutti.errors import (
     CensusFailed,
     DeclarationError,
     InvalidEvent,
-    ResourceError,
     TransactionAborted,
     TransactionClosed,
     TuttiError,
@@ -269,7 +268,9 @@ class Initiator:
         try:
             composed = self._composed(event, effect, prepare)
         except InvalidEvent as error:
-            self._managing.take(told.NotStored(effect.event, error.what, self._managing.now))
+            # Not at once: the manager's machine is in the middle of a step.
+            failed = told.NotStored(effect.event, error.what, self._managing.now)
+            asyncio.get_running_loop().call_soon(self._managing.take, failed)
             return
         transport = self._context.transport
         answer = transport.append(composed.subject, composed.headers, composed.data, timeout=self._wish.seconds)
@@ -316,7 +317,7 @@ class Initiator:
     async def _prepare(self) -> None:
         try:
             await self._own.prepare()
-        except (ResourceError, OSError) as error:
+        except Exception as error:  # noqa: BLE001  whatever a driver raises: what was prepared is rolled back next
             self._managing.take(told.OwnPrepareFailed(str(error), self._managing.now))
         else:
             self._managing.take(told.OwnPrepared(self._managing.now))

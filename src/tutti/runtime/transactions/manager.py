@@ -53,7 +53,6 @@ class Managed:
         self.stored: dict[str, set[int]] = {}
         self.complete = True  # `stored` holds all: no other process published in it
         self._timer: Timer | None = None
-        self._closing = 1
         self.since = coordinator.clock.monotonic()
 
     # What others ask
@@ -232,7 +231,8 @@ class Managed:
         except (BusError, InvalidMessage, TimeoutError) as error:
             log.info("%s: its status is announced later: %s", self.tx, error)
             return None
-        return TransactionStatus(self.tx, word, named(spans, manifests), self._closing, decision.reason[:500])
+        events, scope = named(spans, manifests), self._machine.scope
+        return TransactionStatus(self.tx, word, events, reason=decision.reason[:500], scope=scope)
 
     async def _spans(self) -> tuple[Span, ...]:
         prepare = self._machine.prepare
@@ -245,9 +245,9 @@ class Managed:
         try:
             spans = spans_of(await self._coordinator.events_of(self.tx))
             manifests = await self._coordinator.publish_manifests(self.tx, spans)
-            status = TransactionStatus(self.tx, "work_ended", named(spans, manifests), self._closing)
+            status = TransactionStatus(self.tx, "work_ended", named(spans, manifests), scope=self._machine.scope)
             await self._coordinator.journal.queue_status(status, self.epoch)
-        except (BusError, JournalError, TimeoutError) as error:
+        except (BusError, InvalidMessage, JournalError, TimeoutError) as error:
             log.warning("%s: work_ended is not announced: %s", self.tx, error)
         else:
             self._coordinator.relay()

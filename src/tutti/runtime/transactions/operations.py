@@ -13,7 +13,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, assert_never
 
 from tutti.control.participation import messages as p
-from tutti.errors import Fenced, JournalError, ResourceError, TuttiError
+from tutti.errors import Fenced, JournalError, ResourceError
 from tutti.flow.dispatcher.life import pause
 from tutti.flow.matcher import Seen
 from tutti.journal import LogRow
@@ -237,7 +237,7 @@ class Operations:
         except Fenced:
             self._taking.fenced()
             return "another instance acts for this subscriber now"
-        except TuttiError as error:
+        except Exception as error:  # noqa: BLE001  whatever a driver raises: certain that nothing was committed
             return said(error)
         self._in_log = self._in_log or len(session.names) != 1
         self._taking.last_record = record
@@ -326,6 +326,7 @@ class Operations:
                 log.info("%s: %s: its row is closed later: %s", self._site.subscriber, record.tx, error)
                 await asyncio.sleep(FINISH_RETRY_SECONDS)
             else:
+                self.kept.clear()  # the participation is remembered for a while, the events need not be
                 return
 
     async def _forget_barriers(self) -> None:

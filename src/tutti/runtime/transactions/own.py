@@ -11,7 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from tutti.errors import DeclarationError, ResourceError
+from tutti.errors import DeclarationError, ResourceError, TransactionClosed
 from tutti.journal import Journal
 from tutti.limits import FINISH_RETRY_SECONDS
 from tutti.model.transaction import Decision, Outcome
@@ -36,6 +36,7 @@ class OwnWork:
         self._works: dict[str, Work[Any]] = {}
         self._prepared: set[str] = set()
         self._turn = asyncio.Lock()
+        self._closed = False
 
     @property
     def any(self) -> bool:
@@ -48,7 +49,17 @@ class OwnWork:
         return next((name for name, resource in self._resources.items() if not resource.prepares), "")
 
     async def begin(self, resource: Resource[Any]) -> Any:
-        """The connection. The caller has told the journal."""
+        """The connection. The caller has told the journal. `TransactionClosed` if it ended meanwhile."""
+        async with self._turn:
+            return await self._begin(resource)
+
+    async def _begin(self, resource: Resource[Any]) -> Any:
+        if self._closed:
+            raise TransactionClosed(
+                f"{resource.name} is enlisted in {self._tx} after its work has ended",
+                tx=self._tx,
+                hint="begin another transaction",
+            )
         if self._resources.get(resource.name, resource) is not resource:
             raise DeclarationError(
                 f"two resources of {self._tx} are called {resource.name!r}", hint="give each a name of its own"
@@ -69,6 +80,7 @@ class OwnWork:
     async def prepare(self) -> None:
         """All but the last resource. After an error, `finish` rolls back whatever there is."""
         async with self._turn:
+            self._closed = True
             await self._prepare()
 
     async def _prepare(self) -> None:
@@ -98,6 +110,7 @@ class OwnWork:
     async def finish(self, outcome: Outcome) -> None:
         """An abort may come while the work is being prepared: what that leaves is rolled back after it."""
         async with self._turn:
+            self._closed = True
             await self._finish(outcome)
 
     async def _finish(self, outcome: Outcome) -> None:

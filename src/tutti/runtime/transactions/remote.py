@@ -295,6 +295,8 @@ class RemoteManaged:
     # Without a manager
 
     def _lost(self) -> None:
+        if self._alone:  # lost, heard, and lost again: the journal is being asked
+            return
         log.warning("%s: its manager is silent; the journal is asked what became of it", self.tx)
         self._alone = True
         self.spawn(self._ask_recovery())

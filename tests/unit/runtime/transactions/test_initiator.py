@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,11 +12,21 @@ import pytest_asyncio
 
 import tutti
 from tests.unit.runtime.transactions.scripted_member import Answer, ScriptedMember
-from tutti.errors import CensusFailed, DeclarationError, TransactionAborted, TransactionClosed, UncheckedTransaction
+from tutti.control.transaction import messages as told
+from tutti.errors import (
+    CensusFailed,
+    DeclarationError,
+    JournalError,
+    JournalUnfit,
+    TransactionAborted,
+    TransactionClosed,
+    UncheckedTransaction,
+)
 from tutti.model.transaction import CensusRule
 from tutti.model.txtype import TxType
 from tutti.resources.memory import MemoryResource, MemoryStore
 from tutti.runtime.bus import Bus
+from tutti.runtime.transactions.manager import Managed
 
 
 class Invitation(tutti.Event):
@@ -82,6 +93,15 @@ async def test_private_events_are_read_by_members_alone(floor: Floor) -> None:
     assert "FW26" not in record.subject + str(dict(record.headers))
     assert member.events[0][1] == b'{"room":"FW26"}'
     await heard.close()
+
+
+@pytest.mark.parametrize("scope", ["private", "public"])
+async def test_a_status_says_whether_outsiders_need_to_look(floor: Floor, scope: Any) -> None:
+    await floor.member()
+    async with floor.transaction(scope=scope) as tx:
+        await tx.publish(Invitation("FW26"))
+    dossier: Any = await (await floor.bus.coordinator()).journal.show(tx.id)
+    assert [queued.status.scope for queued in dossier.statuses] == [scope]
 
 
 async def test_public_events_can_be_read(floor: Floor) -> None:
@@ -267,3 +287,62 @@ async def test_closing_waits_for_ends_that_are_being_written(monkeypatch: pytest
         await member.close()
         asyncio.get_running_loop().call_later(0.05, go_on.set)  # closing has come to its end by then, or waits
     assert written == [tx.id]
+
+
+async def test_an_end_that_cannot_be_written_keeps_no_other_waiting(
+    floor: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coordinator = await floor.bus.coordinator()
+    await floor.member()
+    journal, finish, asked = coordinator.journal, coordinator.journal.finish, list[str]()
+
+    async def refusing(tx: str, epoch: int) -> None:
+        asked.append(tx)
+        if tx.endswith("-1"):
+            raise JournalUnfit("it went back")
+        await finish(tx, epoch)
+
+    monkeypatch.setattr(journal, "finish", refusing)
+    for _ in range(2):
+        async with floor.transaction() as tx:
+            await tx.publish(Invitation("FW26"))
+            await tx.commit(wait="ended")
+        with contextlib.suppress(JournalError):
+            await coordinator._write_now()
+    assert asked.count(tx.id) == 1
+    assert [tx.rpartition("-")[2] for tx, _ in coordinator._finished] == ["1"]
+
+
+async def test_instances_that_are_gone_are_not_remembered(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinator = await floor.bus.coordinator()
+    monkeypatch.setattr("tutti.runtime.transactions.coordinator.MEMBER_LOST_SECONDS", 0.05)
+    subject = floor.bus.context.layout.heartbeat("somebody")
+    floor.bus.context.transport.emit(subject, {}, b"")
+    async with asyncio.timeout(5):
+        while not coordinator.heard("somebody"):
+            await asyncio.sleep(0.005)
+        while coordinator.heard("somebody"):
+            await asyncio.sleep(0.005)
+
+
+async def test_an_event_that_cannot_be_composed_is_told_between_steps(
+    floor: Floor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await floor.member()
+    monkeypatch.setattr("tutti.runtime.transactions.events.HEADERS_MAX_BYTES", 10)
+    take, depth, deepest = Managed.take, 0, 0
+
+    def counting(managed: Managed, given: told.Input) -> None:
+        nonlocal depth, deepest
+        depth += 1
+        deepest = max(deepest, depth)
+        try:
+            take(managed, given)
+        finally:
+            depth -= 1
+
+    monkeypatch.setattr(Managed, "take", counting)
+    with pytest.raises(TransactionAborted, match="the headers of an event"):
+        async with floor.transaction() as tx:
+            await tx.publish(Invitation("FW26"), last=True)
+    assert deepest == 1

@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tutti.resources import Vote
+from tutti.errors import OutcomeNotYours, TransactionClosed
+from tutti.resources import BranchId, Vote
 from tutti.resources.memory import MemoryResource, MemoryWork
 from tutti.runtime.transactions.own import OwnWork
 
@@ -30,3 +31,32 @@ async def test_an_abort_while_it_is_being_prepared_leaves_nothing_prepared(monke
     answered.set()
     await asyncio.gather(preparing, finishing)
     assert (calendar.store.data, list(calendar.store.prepared)) == ({}, [])
+
+
+async def test_what_is_enlisted_while_it_aborts_is_rolled_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    calendar, own = MemoryResource("calendar"), OwnWork("j-r-1")
+    begin, asked, answered = calendar.begin, asyncio.Event(), asyncio.Event()
+    begun: list[MemoryWork] = []
+
+    async def slow(branch: BranchId) -> MemoryWork:
+        asked.set()
+        await answered.wait()
+        begun.append(await begin(branch))
+        return begun[0]
+
+    monkeypatch.setattr(calendar, "begin", slow)
+    enlisting = asyncio.create_task(own.begin(calendar))
+    await asked.wait()
+    finishing = asyncio.create_task(own.finish("abort"))
+    await asyncio.sleep(0)
+    answered.set()
+    await asyncio.gather(enlisting, finishing)
+    with pytest.raises(OutcomeNotYours):
+        _ = begun[0].connection
+
+
+async def test_nothing_is_enlisted_after_the_end() -> None:
+    calendar, own = MemoryResource("calendar"), OwnWork("j-r-1")
+    await own.finish("abort")
+    with pytest.raises(TransactionClosed, match="after its work has ended"):
+        await own.begin(calendar)
