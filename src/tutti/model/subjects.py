@@ -38,6 +38,7 @@ _PLAIN_POWER: Final = ROUTING_TOKEN_MAX_BYTES  # more zeros than this would not 
 _PLAIN_BELOW: Final = 10**_PLAIN_POWER
 _PARTITIONS: Final = {str(partition): partition for partition in range(PARTITIONS_COUNT)}
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}").fullmatch
+_INBOX: Final = re.compile(r"_INBOX[A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)+").fullmatch
 
 
 def token(value: object) -> str:
@@ -135,6 +136,13 @@ def checked_name(name: str, what: str) -> str:
             hint="use 1 to 64 letters, digits, '-' or '_', starting with a letter or digit",
         )
     return name
+
+
+@lru_cache(maxsize=4_096)
+def is_inbox(subject: str) -> bool:
+    """A question, or an event, says where its answer should go, and anybody may have written it: only inboxes are
+    written to, never our own subjects, or the servers'."""
+    return _INBOX(subject) is not None
 
 
 class Layout(msgspec.Struct, frozen=True):

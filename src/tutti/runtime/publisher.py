@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import re
 from collections.abc import AsyncIterable, Iterable
 from contextvars import ContextVar
-from functools import lru_cache
 from itertools import chain, islice
 from typing import Final
 
@@ -29,7 +27,7 @@ from tutti.model import attributes
 from tutti.model.cloudevents import common_lines, many_numbered_headers, numbered_headers, to_headers
 from tutti.model.envelope import Envelope
 from tutti.model.event import EventType, Grade, event_type
-from tutti.model.subjects import NO_TRANSACTION, Layout, checked_name, partition_of
+from tutti.model.subjects import NO_TRANSACTION, Layout, checked_name, is_inbox, partition_of
 from tutti.runtime.catalogue import Catalogue
 from tutti.runtime.clock import Clock
 from tutti.runtime.metrics import Metrics
@@ -41,7 +39,6 @@ MESSAGE_ID_HEADER: Final = "Nats-Msg-Id"
 _SEQUENCE_HEADER: Final = f"ce-{attributes.SEQUENCE}"
 _ADDED_BYTES: Final = 256  # of headers behind the check: the number, and what the message id has beside the event's id
 REPLAY_PREFIX: Final = "replay-"  # the queue of a subscriber's replayed dead letters
-_INBOX: Final = re.compile(r"_INBOX[A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)+").fullmatch
 FAILURE_HEADER: Final = "Tutti-Failure"  # instead of an answer: why there is none
 
 NO_TRACE: Final = ("", "")
@@ -315,7 +312,7 @@ class Publisher:
     def reply(self, event: object, request: Envelope) -> None:
         """Answer a request, on the wire. The answer names the request."""
         to = request.extensions[attributes.REPLY_TO]
-        if not _is_inbox(to):
+        if not is_inbox(to):
             raise DeclarationError(
                 f"{request.type} {request.id} asks for its answer on {to!r}, which is no inbox",
                 hint="whoever published it may not choose where this process writes",
@@ -327,7 +324,7 @@ class Publisher:
     def reply_failure(self, request: Envelope, reason: str) -> None:
         """Tell whoever asked that no answer will come."""
         to = request.extensions.get(attributes.REPLY_TO, "")
-        if _is_inbox(to):
+        if is_inbox(to):
             with contextlib.suppress(BusError):  # it is a courtesy: nothing may hang on it
                 self._transport.emit(to, {FAILURE_HEADER: ascii(reason)[1:-1][:500]}, b"")
 
@@ -423,13 +420,6 @@ def checked_queue(name: str) -> str:
             f"{name!r} cannot name a queue: {REPLAY_PREFIX}… are Tutti's own, for dead letters", hint="choose another"
         )
     return checked_name(name, "queue")
-
-
-@lru_cache(maxsize=4_096)
-def _is_inbox(subject: str) -> bool:
-    """An event says where its answer should go, and anybody may have written the event: only inboxes are written to,
-    never our own subjects, or the servers'."""
-    return _INBOX(subject) is not None
 
 
 async def _slices(events: Iterable[object] | AsyncIterable[object]) -> AsyncIterable[Iterable[object]]:

@@ -12,13 +12,14 @@ from typing import Final
 
 import msgspec
 
-from tutti.bus.port import Listener, Transport
+from tutti.bus.port import Listener, Record, Transport
 from tutti.errors import InvalidMessage
 from tutti.model.decoding import UNDECODABLE
 from tutti.model.messages import (
     MANAGER,
     NOBODY,
     Envelope,
+    Inquiry,
     Join,
     Message,
     Received,
@@ -27,7 +28,9 @@ from tutti.model.messages import (
     decode_envelope,
     encode,
 )
+from tutti.model.subjects import is_inbox
 from tutti.runtime.clock import Clock
+from tutti.runtime.context import Context
 from tutti.runtime.transactions.keys import SigningKey, is_signed
 
 log = logging.getLogger("tutti.transactions")
@@ -48,6 +51,12 @@ def signed(message: Message, key: SigningKey | None, *, manager: bool = False) -
 
 def pack(envelopes: Iterable[bytes]) -> bytes:
     return _encode(list(envelopes))
+
+
+def passed_over(error: Exception, record: Record, context: Context) -> None:
+    """What came trips us: a bug of ours, that a stranger may have found. Whoever listens goes on."""
+    log.error("what came on %s is passed over", record.subject, exc_info=error)
+    context.report(f"what came on {record.subject} is passed over: {type(error).__name__}: {error}")
 
 
 class Channel:
@@ -96,6 +105,9 @@ class Channel:
             # One level: what the manager signed is no relay, and only that is passed on.
             inner = [given for relayed in message.envelopes for given in self._relayed(relayed, message.member)]
             return [given for given in inner if given.signer == MANAGER and given.message.tx == message.tx]
+        if isinstance(message, Inquiry) and not is_inbox(message.inbox):
+            self._pass_over(InvalidMessage(f"{message.tx}: {message.inbox!r} is no inbox to answer to"))
+            return []
         return [Received(message, self._signer(envelope, message), self._clock.wall(), encoded)]
 
     def _relayed(self, encoded: bytes, member: str) -> list[Received]:

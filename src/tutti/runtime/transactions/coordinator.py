@@ -17,7 +17,7 @@ from tutti.bus.port import Listener
 from tutti.control.transaction import machine
 from tutti.control.transaction import messages as told
 from tutti.control.transaction.sides import Intent
-from tutti.errors import BusError, Fenced, InvalidMessage, JournalError, LeaseHeld
+from tutti.errors import BusError, Fenced, InvalidMessage, JournalError, LeaseHeld, TuttiError
 from tutti.journal import Entry, Journal, Undecided, Unknown
 from tutti.limits import (
     JOURNAL_LEASE_SECONDS,
@@ -33,7 +33,7 @@ from tutti.model.subjects import token
 from tutti.model.transaction import CensusRule, Decision
 from tutti.resources import Resource
 from tutti.runtime.context import Context
-from tutti.runtime.transactions.channel import Channel, signed
+from tutti.runtime.transactions.channel import Channel, passed_over, signed
 from tutti.runtime.transactions.groups import Groups
 from tutti.runtime.transactions.hosting import Host
 from tutti.runtime.transactions.keys import PayloadKey, SigningKey
@@ -219,7 +219,10 @@ class Coordinator:
 
         async def hear() -> None:
             async for record in listener:
-                take(record.data, record.subject)
+                try:
+                    take(record.data, record.subject)
+                except Exception as error:  # noqa: BLE001  reported; we must not become deaf to the others
+                    passed_over(error, record, self.context)
 
         self.spawn(hear())
 
@@ -248,7 +251,7 @@ class Coordinator:
     async def _answer(self, inquiry: Inquiry) -> None:
         try:
             found = await self.journal.decision(inquiry.tx)
-        except JournalError as error:
+        except TuttiError as error:  # among others: what is no id of a transaction of this journal
             log.info("%s: %s asks, and the journal does not answer: %s", inquiry.tx, inquiry.member, error)
             return
         answer: Decide | Standing

@@ -16,6 +16,7 @@ from tutti.control.transaction import sides
 from tutti.errors import InvalidMessage, TuttiError
 from tutti.journal import Journal
 from tutti.limits import ENDED_KEPT_COUNT, MANAGER_UNUSED_SECONDS
+from tutti.model.subjects import is_inbox
 from tutti.model.transaction import Decision, Outcome
 from tutti.runtime.transactions.line import Line, sealed, unsealed, unsealed_by
 from tutti.runtime.transactions.manager import Managed
@@ -50,7 +51,7 @@ class Host:
         except InvalidMessage as error:
             log.info("a publisher's question cannot be read: %s", error)
             return
-        if not isinstance(ask, sides.Ask) or signer != ask.key:
+        if not isinstance(ask, sides.Ask) or signer != ask.key or not is_inbox(ask.inbox):
             return
         if ask.ask not in self._asked:
             while len(self._asked) >= ENDED_KEPT_COUNT:

@@ -21,7 +21,7 @@ import nacl.secret
 import nacl.signing
 import nacl.utils
 
-from tutti.errors import DeclarationError, InvalidEvent
+from tutti.errors import DeclarationError, InvalidEvent, InvalidMessage
 from tutti.limits import KEYS_KEPT_COUNT
 
 _SEED_BYTES: Final = 32
@@ -107,7 +107,11 @@ class PayloadKey:
         return cls(nacl.utils.random(nacl.secret.Aead.KEY_SIZE))
 
     def wrapped_for(self, public: str) -> bytes:
-        return bytes(nacl.public.SealedBox(nacl.public.PublicKey(_bytes(public))).encrypt(self.secret))
+        """`InvalidMessage` if that is no key: whoever joins may say what it likes."""
+        try:
+            return bytes(nacl.public.SealedBox(nacl.public.PublicKey(_bytes(public))).encrypt(self.secret))
+        except (nacl.exceptions.CryptoError, ValueError, TypeError) as error:
+            raise InvalidMessage(f"{public[:80]!r} is no key to wrap another one with: {error}") from error
 
     def seal(self, data: bytes, context: str) -> bytes:
         return bytes(self._box.encrypt(data, context.encode()))

@@ -180,8 +180,15 @@ class Managed:
             self.take(told.Registered(self.now, self.wrapped_keys(effect.wraps)))
 
     def wrapped_keys(self, wraps: Mapping[str, str]) -> dict[str, bytes]:
-        key = self.payload_key
-        return {} if key is None else {member: key.wrapped_for(wrap) for member, wrap in wraps.items() if wrap}
+        """For each member. Who offers what is no key gets none, and cannot read what it is sent."""
+        key, found = self.payload_key, dict[str, bytes]()
+        for member, wrap in wraps.items():
+            try:
+                if wrap and key is not None:
+                    found[member] = key.wrapped_for(wrap)
+            except InvalidMessage as error:
+                log.warning("%s: member %s: %s", self.tx, member, error.what)
+        return found
 
     async def _decide(self, proposed: Decision) -> None:
         journal, read_from = self._coordinator.journal, ""

@@ -36,7 +36,7 @@ from tutti.model import attributes
 from tutti.model.messages import MANAGER, Close, Decide, Invite, Prepare, Received
 from tutti.model.txtype import Invite as Invited
 from tutti.runtime.context import Context
-from tutti.runtime.transactions.channel import Channel, signed
+from tutti.runtime.transactions.channel import Channel, passed_over, signed
 from tutti.runtime.transactions.events import Heard, hear
 from tutti.runtime.transactions.joining import Joining, Parts
 from tutti.runtime.transactions.keys import SigningKey, WrapKey
@@ -177,8 +177,11 @@ class Participants:
     async def _sort(self, listener: Listener, tell: Callable[[Received], None]) -> None:
         async for record in listener:
             await self._know_journal()
-            for given in self.channel.open(record.data):
-                tell(given)
+            try:
+                for given in self.channel.open(record.data):
+                    tell(given)
+            except Exception as error:  # noqa: BLE001  reported; we must not become deaf to the others
+                passed_over(error, record, self.site.context)
 
     async def _know_journal(self) -> None:
         """Whoever starts before the first transaction learns its journal with the first message."""
@@ -222,24 +225,30 @@ class Participants:
 
     async def _hear(self, listener: Listener) -> None:
         async for record in listener:
-            tx = record.subject.split(".", 5)[4]
-            taking = self.takings.get(tx)
-            group = record.headers.get(_GROUP_HEADER, "") if taking is None and tx not in self._over else ""
-            membership = self._memberships.get(group)
-            if taking is None and (membership is None or not membership.acting):
-                continue
             try:
-                heard = hear(record)
-            except InvalidEvent as error:
-                log.warning("%s: %s", self.site.subscriber, error.what)
-                continue
-            if heard is None or heard.involvement.tx != tx:
-                continue
-            await self._know_journal()
-            if taking is not None:
-                taking.hear(record, heard)
-            elif membership is not None:
-                self._wake(tx, membership, heard, self._hearer(record, heard))
+                await self._heard(record)
+            except Exception as error:  # noqa: BLE001  reported; we must not become deaf to the others
+                passed_over(error, record, self.site.context)
+
+    async def _heard(self, record: Record) -> None:
+        tx = record.subject.split(".", 5)[4]
+        taking = self.takings.get(tx)
+        group = record.headers.get(_GROUP_HEADER, "") if taking is None and tx not in self._over else ""
+        membership = self._memberships.get(group)
+        if taking is None and (membership is None or not membership.acting):
+            return
+        try:
+            heard = hear(record)
+        except InvalidEvent as error:
+            log.warning("%s: %s", self.site.subscriber, error.what)
+            return
+        if heard is None or heard.involvement.tx != tx:
+            return
+        await self._know_journal()
+        if taking is not None:
+            taking.hear(record, heard)
+        elif membership is not None:
+            self._wake(tx, membership, heard, self._hearer(record, heard))
 
     def _hearer(self, record: Record, heard: Heard) -> Callable[[Taking], None]:
         return lambda taking: taking.hear(record, heard)

@@ -30,7 +30,7 @@ from tutti.model.messages import MANAGER, Decide, Inquiry, Standing
 from tutti.model.transaction import PUBLISHER, CensusRule, Outcome, everybody, journal_of
 from tutti.resources import Resource
 from tutti.runtime.context import Context
-from tutti.runtime.transactions.channel import Channel, signed
+from tutti.runtime.transactions.channel import Channel, passed_over, signed
 from tutti.runtime.transactions.keys import PayloadKey, SigningKey, WrapKey
 from tutti.runtime.transactions.line import Line, sealed, unsealed_by
 from tutti.runtime.transactions.managing import PublisherSide
@@ -57,7 +57,7 @@ class RemoteManagers:
         for inbox, take in ((self.inbox, self._told), (self.recovery_inbox, self._recovered)):
             listener = await self.channel.listen(inbox)
             self._listeners.append(listener)
-            self.spawn(_hear(listener, take))
+            self.spawn(self._hear(listener, take))
 
     async def close(self) -> None:
         for managed in tuple(self._talking.values()):
@@ -77,6 +77,13 @@ class RemoteManagers:
         self._tasks.discard(task)
         if not task.cancelled() and task.exception() is not None:
             self.context.failed(task)
+
+    async def _hear(self, listener: Listener, take: Callable[[bytes], None]) -> None:
+        async for record in listener:
+            try:
+                take(record.data)
+            except Exception as error:  # noqa: BLE001  reported; we must not become deaf to the others
+                passed_over(error, record, self.context)
 
     # A transaction
 
@@ -337,11 +344,6 @@ _SAYABLE = (
     | told.OwnPrepareFailed
     | told.OwnFinished
 )
-
-
-async def _hear(listener: Listener, take: Callable[[bytes], None]) -> None:
-    async for record in listener:
-        take(record.data)
 
 
 def _error(declined: sides.Declined) -> TuttiError:
