@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -117,9 +116,7 @@ def test_an_interruption_before_a_command_begins_is_quiet(monkeypatch: pytest.Mo
     assert ended.value.code == 130
 
 
-def test_the_version_comes_quickly_and_alone() -> None:
-    began = time.monotonic()
+def test_the_version_comes_alone() -> None:
     ran = subprocess.run([sys.executable, "-m", "tutti.cli", "version", "--json"], capture_output=True, check=True)
-    assert time.monotonic() - began < 5  # a fraction of a second; a loaded machine is no fault
     assert set(json.loads(ran.stdout)) == {"tutti", "python", "nats_server"}
     assert ran.stderr == b""

@@ -22,6 +22,7 @@ from tutti.model.subjects import PRIVATE, Layout, partition_of
 from tutti.model.transaction import PUBLISHER, Outcome, Scope, TransactionRecord
 from tutti.runtime.bus import Bus
 from tutti.runtime.clock import Clock, SystemClock
+from tutti.runtime.publisher import MESSAGE_ID_HEADER
 from tutti.runtime.transactions.log import TransactionLog
 from tutti.runtime.transactions.statuses import StatusRelay
 
@@ -116,7 +117,8 @@ class Staged:
             *(kind.stream, kind.token, self.tx, str(partition_of(key))), (PRIVATE,) * len(tokens) if private else tokens
         )
         data = b"nobody reads this" if private else kind.encode(event)
-        return self.office.transport.append(subject, to_headers(envelope), data, timeout=10.0)
+        headers = {**to_headers(envelope), MESSAGE_ID_HEADER: envelope.id}  # it may be sent again
+        return self.office.transport.append(subject, headers, data, timeout=10.0)
 
     async def status(self, outcome: Outcome) -> TransactionStatus:
         log, spans = TransactionLog(self.office.transport, self.office.layout), spans_of(self.sequences)
