@@ -293,10 +293,10 @@ def nothing(event: Trade) -> None: ...
     ],
 )
 def test_a_hostile_or_wrong_filter_is_refused_when_it_is_declared(text: str, error: type[Exception]) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     with pytest.raises(error):
         tutti.Subscriber("desk").on(Trade, where=text)(nothing)
-    assert time.monotonic() - begun < 2
+    assert time.process_time() - begun < 2
 
 
 async def test_a_pattern_bomb_costs_nothing(bus: tutti.Bus) -> None:
@@ -311,11 +311,11 @@ async def test_a_pattern_bomb_costs_nothing(bus: tutti.Bus) -> None:
         seen.append(event)
 
     async with bus.serve(app):
-        begun = time.monotonic()
+        begun = time.process_time()
         await bus.publish_many([Trade("IBM", Decimal(1), "a" * 50_000) for _ in range(10)])
         await until(lambda: len(seen) == 10)
         await until(lambda: bus.metrics.total("tutti_received_total", subscription="never") == 10)
-        assert time.monotonic() - begun < 10
+        assert time.process_time() - begun < 10
 
 
 async def test_a_filter_on_a_field_that_no_event_has(bus: tutti.Bus) -> None:
