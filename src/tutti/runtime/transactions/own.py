@@ -7,17 +7,14 @@ it did *is* the outcome. The journal knows that before (`delegate`), so a succes
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from tutti.errors import DeclarationError, ResourceError, TransactionClosed
 from tutti.journal import Journal
-from tutti.limits import FINISH_RETRY_SECONDS
 from tutti.model.transaction import Decision, Outcome
 from tutti.resources import BranchId, Resource, Vote, Work
-
-log = logging.getLogger("tutti.transactions")
+from tutti.runtime.transactions.insisting import insist
 
 OWNER: Final = "publisher"
 _ROUND: Final = 1  # a publisher prepares once: it publishes nothing after it wants to commit
@@ -118,7 +115,7 @@ class OwnWork:
             if name in self._prepared:
                 await finish_branch(self._resources[name], self._tx, outcome)
             elif not (name == self.last and outcome == "commit"):
-                await work.rollback()
+                await insist(work.rollback, f"{self._tx}: {name}")
 
 
 class InheritedWork:
@@ -167,20 +164,9 @@ class InheritedWork:
 
 
 async def finish_branch(resource: Resource[Any], tx: str, outcome: Outcome) -> None:
-    """Until it is done: the decision stands, so there is nothing else to do."""
-    branch, pause = own_branch(tx, resource.name), FINISH_RETRY_SECONDS
-    while True:
-        try:
-            if outcome == "commit":
-                await resource.commit(branch, decided=True)
-            else:
-                await resource.rollback(branch, decided=True)
-        except ResourceError as error:
-            log.warning("%s: %s is tried again: %s", tx, resource.name, error)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, 10 * FINISH_RETRY_SECONDS)
-        else:
-            return
+    """Until it is done."""
+    finish = resource.commit if outcome == "commit" else resource.rollback
+    await insist(lambda: finish(own_branch(tx, resource.name), decided=True), f"{tx}: {resource.name}")
 
 
 def _read(decision: Decision, outcome: Outcome, name: str) -> Decision:

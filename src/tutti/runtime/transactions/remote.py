@@ -220,7 +220,7 @@ class RemoteManaged:
                 self._closed = True
             case _:
                 pass
-        assert isinstance(given, _SAYABLE)  # noqa: S101  for the type checker: a publisher says nothing else
+        assert isinstance(given, sides.FromPublisher)  # noqa: S101  for the type checker: a publisher says nothing else
         self.line.say(given)
 
     async def enlist(self, resource: Resource[Any]) -> None:
@@ -330,20 +330,6 @@ class RemoteManaged:
             self._enlisted(name, f"it is decided: {answer.outcome}")
         self._side.finish_own(answer.outcome)
         self._end(None)
-
-
-_SAYABLE = (
-    told.Started
-    | told.Publishing
-    | told.Stored
-    | told.NotStored
-    | told.Enlisted
-    | told.CommitRequested
-    | told.AbortRequested
-    | told.OwnPrepared
-    | told.OwnPrepareFailed
-    | told.OwnFinished
-)
 
 
 def _error(declined: sides.Declined) -> TuttiError:

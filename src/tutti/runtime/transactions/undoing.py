@@ -23,7 +23,7 @@ import msgspec
 from tutti.errors import AnswerLost, BranchUnknown, JournalError, ResourceError, ResourceUnfit
 from tutti.flow.matcher import Seen
 from tutti.journal import LogRow
-from tutti.limits import FINISH_RETRY_MAX_SECONDS, FINISH_RETRY_SECONDS
+from tutti.limits import FINISH_RETRY_SECONDS
 from tutti.model.decoding import UNDECODABLE
 from tutti.model.envelope import Envelope
 from tutti.model.involvement import involvement_of
@@ -31,6 +31,7 @@ from tutti.model.transaction import Consumed
 from tutti.resources import Admission, BranchId, Resource
 from tutti.runtime.transactions.bench import CompensatorBench
 from tutti.runtime.transactions.events import Heard, opened
+from tutti.runtime.transactions.insisting import insist
 from tutti.runtime.transactions.sessions import Session
 from tutti.runtime.transactions.site import Site
 
@@ -113,7 +114,7 @@ class Undoing:
             raise
         session.committed = True
         if session.prepared:
-            await self._until_done(session.commit, f"{self._taking.tx}: committing what the log decided")
+            await insist(session.commit, f"{self._taking.tx}: committing what the log decided")
 
     async def _commit_one(self, session: Session, steps: Mapping[int, bytes], row: LogRow) -> None:
         last = max(steps, default=0)
@@ -126,7 +127,7 @@ class Undoing:
             async def look() -> None:
                 happened.append(await session.was_committed(last))
 
-            await self._until_done(look, f"{self._taking.tx}: whether its work was committed")
+            await insist(look, f"{self._taking.tx}: whether its work was committed")
             if not happened[-1]:
                 raise
 
@@ -150,18 +151,6 @@ class Undoing:
             await session.roll_back()
         except ResourceError as error:
             log.info("%s: rolled back later: %s", self._taking.tx, error)
-
-    async def _until_done(self, work: Callable[[], Any], what: str) -> None:
-        pause = FINISH_RETRY_SECONDS
-        while True:
-            try:
-                await work()
-            except ResourceError as error:
-                log.warning("%s: not yet: %s", what, error)
-                await asyncio.sleep(pause)
-                pause = min(2 * pause, FINISH_RETRY_MAX_SECONDS)
-            else:
-                return
 
     # Undoing
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tutti.errors import OutcomeNotYours, TransactionClosed
+from tutti.errors import OutcomeNotYours, ResourceUnreachable, TransactionClosed
 from tutti.resources import BranchId, Vote
 from tutti.resources.memory import MemoryResource, MemoryWork
 from tutti.runtime.transactions.own import OwnWork
@@ -60,3 +60,20 @@ async def test_nothing_is_enlisted_after_the_end() -> None:
     await own.finish("abort")
     with pytest.raises(TransactionClosed, match="after its work has ended"):
         await own.begin(calendar)
+
+
+async def test_a_roll_back_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else nobody would hear that the own work is finished, and the transaction would never end."""
+    monkeypatch.setattr("tutti.runtime.transactions.insisting.FINISH_RETRY_SECONDS", 0.001)
+    calendar, own = MemoryResource("calendar"), OwnWork("j-r-1")
+    await own.begin(calendar)
+    rollback, failures = MemoryWork.rollback, [ResourceUnreachable("the disk does not answer")]
+
+    async def failing(work: MemoryWork) -> None:
+        if failures:
+            raise failures.pop()
+        await rollback(work)
+
+    monkeypatch.setattr(MemoryWork, "rollback", failing)
+    await own.finish("abort")
+    assert not failures
