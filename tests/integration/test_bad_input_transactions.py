@@ -203,6 +203,14 @@ async def test_a_census_and_a_group(floor: Floor) -> None:
         {"within": 0},
         {"named": {"ada", "bob"}, "at_most": 1},
         {"named": "ada"},
+        {"named": 5},
+        {"named": [1]},
+        {"at_least": "2"},
+        {"at_least": None},
+        {"at_most": 1.5},
+        {"within": "soon"},
+        {"predicate": 5},
+        {"vital": 5},
     ],
 )
 def test_a_census_that_cannot_be_met(rule: dict[str, Any]) -> None:
@@ -244,6 +252,97 @@ async def test_a_transaction_that_is_over(floor: Floor) -> None:
             await tx.publish(Seat(2))
         with pytest.raises(TransactionClosed, match="is committed already"):
             await tx.abort()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"deadline": "soon"},
+        {"deadline": None},
+        {"deadline": float("nan")},
+        {"scope": "secret"},
+        {"census": 5},
+        {"minimum": "two"},
+        {"minimum": -1},
+        {"minimum": 2},  # and the census takes one
+        {"vital": "ada"},
+        {"attempts": "2"},
+    ],
+)
+async def test_what_no_transaction_can_be_begun_with(floor: Floor, options: dict[str, Any]) -> None:
+    with pytest.raises(DeclarationError):
+        floor.bus.transaction(Trip("Texel"), **{"census": ONE, **options})
+
+
+async def test_a_minimum_that_a_census_does_not_reach(floor: Floor) -> None:
+    async with floor.served(_agree):
+        beginning = asyncio.ensure_future(
+            floor.bus.transaction(Trip("Texel"), census=tutti.Census(), minimum=2).__aenter__()
+        )
+        while not beginning.done():
+            await floor.bus.settle()  # the five seconds of the census pass
+            await asyncio.sleep(0)
+        with pytest.raises(CensusFailed, match="1 joined, 2 were wanted"):
+            await beginning
+
+
+@pytest.mark.parametrize(
+    "options", [{"timeout": "x"}, {"timeout": -1}, {"timeout": float("nan")}, {"timeout": None}, {"wait": "for ever"}]
+)
+async def test_a_commit_that_makes_no_sense(floor: Floor, options: dict[str, Any]) -> None:
+    async with floor.served(_agree):
+        with pytest.raises(DeclarationError):
+            async with floor.bus.transaction(Trip("Texel"), census=ONE) as tx:
+                await tx.commit(**options)
+
+
+@pytest.mark.parametrize("reason", [5, None, "\ud800", "x" * 100_000])
+async def test_an_abort_says_its_reason_whatever_that_is(floor: Floor, reason: Any) -> None:
+    async with floor.served(_agree), floor.bus.transaction(Trip("Texel"), census=ONE) as tx:
+        async with asyncio.timeout(5):
+            await tx.abort(reason)
+
+
+@pytest.mark.parametrize("resource", [5, None, "seats", MemoryResource])
+async def test_what_is_no_resource(floor: Floor, resource: Any) -> None:
+    async with floor.served(_agree):
+        with pytest.raises(DeclarationError, match="is no resource"):
+            async with floor.bus.transaction(Trip("Texel"), census=ONE) as tx:
+                await tx.enlist(resource)
+
+
+async def test_one_transaction_is_not_begun_twice_at_once(floor: Floor) -> None:
+    async with floor.served(_agree):
+        transaction = floor.bus.transaction(Trip("Texel"), census=ONE)
+        async with transaction as tx:
+            known = tx.id
+            with pytest.raises(DeclarationError, match="has begun already"):
+                await transaction.__aenter__()
+            assert tx.id == known
+    await floor.bus.settle()
+    assert (await floor.bus.coordinator()).idle, "and nothing is left of it"
+
+
+async def test_whoever_is_cancelled_at_the_end_of_its_block_has_given_up(floor: Floor) -> None:
+    """It may be decided by then; if not, the members need not hold their locks until the deadline."""
+    at_work = asyncio.Event()
+
+    async def take(event: Seat, tx: tutti.Branch) -> None:
+        (await tx.enlist(floor.seats)).put("1", "taken")
+        at_work.set()
+        await asyncio.sleep(0.05)
+
+    async with floor.served(take):
+        publishing = asyncio.ensure_future(floor.publish())
+        await at_work.wait()
+        for _ in range(100):  # it waits for the commit by now
+            await asyncio.sleep(0)
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        await floor.bus.settle()
+        assert floor.store.data == {}
+        assert (await floor.bus.coordinator()).idle
 
 
 async def test_who_joined_a_census_that_failed_is_told_at_once(floor: Floor) -> None:

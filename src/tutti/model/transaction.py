@@ -92,6 +92,15 @@ def everybody(offer: Offer) -> bool:  # noqa: ARG001  the signature of a rule th
     return True
 
 
+def is_number(value: object) -> bool:
+    """Whatever a user's type checker would have said."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_names(value: object) -> bool:
+    return isinstance(value, Collection) and all(isinstance(name, str) for name in value)
+
+
 class CensusRule(msgspec.Struct, frozen=True):
     """Who is accepted. The first `at_most` win; the census ends when it is full, or all `named` have joined (and no
     `at_most` was set), or after `within` seconds; it fails unless then at least `at_least` joined, all `named` among
@@ -107,7 +116,15 @@ class CensusRule(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if isinstance(self.named, str):
             raise DeclarationError(f"a census with named={self.named!r}", hint=f"give a set: named={{{self.named!r}}}")
-        if self.at_least < 0 or not self.within > 0:
+        if not is_names(self.named):
+            raise DeclarationError(f"a census with named={self.named!r}", hint="give a set of names")
+        if not all(callable(rule) for rule in (self.vital, self.predicate or everybody)):
+            raise DeclarationError("a census whose predicate or vital cannot be called", hint="give functions")
+        if type(self.at_least) is not int or not (self.at_most is None or type(self.at_most) is int):
+            raise DeclarationError(
+                f"a census with at_least={self.at_least!r}, at_most={self.at_most!r}", hint="they are whole numbers"
+            )
+        if self.at_least < 0 or not is_number(self.within) or not self.within > 0:
             raise DeclarationError(
                 f"a census with at_least={self.at_least}, within={self.within}",
                 hint="at_least is 0 or more, within is seconds above 0",

@@ -35,7 +35,7 @@ from tutti.model.cloudevents import from_message
 from tutti.model.event import Grade, event_type
 from tutti.model.policy import Policy
 from tutti.model.subjects import Layout, checked_name
-from tutti.model.transaction import CensusRule, Scope
+from tutti.model.transaction import CensusRule, Scope, is_number
 from tutti.model.txtype import is_transaction_type, transaction_type
 from tutti.resources import Resource
 from tutti.runtime.catalogue import Catalogue, Stream
@@ -333,7 +333,7 @@ class Bus:
         """
         if census is not None and group:
             raise DeclarationError("a transaction has a census, or a group, not both", hint="leave one of them out")
-        if not 0 < deadline <= TRANSACTION_MAX_SECONDS:
+        if not is_number(deadline) or not 0 < deadline <= TRANSACTION_MAX_SECONDS:
             raise DeclarationError(
                 f"deadline={deadline!r} is no time for a transaction",
                 hint=f"seconds, more than 0 and at most {TRANSACTION_MAX_SECONDS:,.0f}",

@@ -17,7 +17,7 @@ from tutti.bus.port import Listener
 from tutti.control.transaction import machine
 from tutti.control.transaction import messages as told
 from tutti.control.transaction.sides import Intent
-from tutti.errors import BusError, Fenced, InvalidMessage, JournalError, LeaseHeld, TuttiError
+from tutti.errors import BusError, Fenced, GroupUnfit, InvalidMessage, JournalError, LeaseHeld, TuttiError
 from tutti.journal import Entry, Journal, Undecided, Unknown
 from tutti.limits import (
     JOURNAL_LEASE_SECONDS,
@@ -159,6 +159,11 @@ class Coordinator:
     ) -> Managed:
         """`GroupUnfit` before anything has begun."""
         enrolled = await self.groups.members(intent.group, intent.type) if intent.group else ()
+        if intent.group and len(enrolled) < intent.minimum:
+            raise GroupUnfit(
+                f"the group {intent.group!r} has {len(enrolled)} members, {intent.minimum} are wanted",
+                hint="start more subscribers that enrol, or lower the minimum",
+            )
         tx = self._next_id()
         members = tuple(member.member(tx, vital=vital(member.subscriber) if vital else None) for member in enrolled)
         plan = told.Plan(

@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, get_args
 
 import msgspec
 
@@ -41,7 +41,7 @@ from tutti.limits import (
 )
 from tutti.model.event import event_type
 from tutti.model.involvement import Involvement
-from tutti.model.transaction import PUBLISHER, CensusRule, Decision, Member, Offer, Outcome, Scope
+from tutti.model.transaction import PUBLISHER, CensusRule, Decision, Member, Offer, Outcome, Scope, is_number
 from tutti.model.txtype import TransactionType
 from tutti.resources import Resource
 from tutti.runtime.transactions.events import Composed, Draft, compose, draft, with_keys, with_prepare
@@ -66,14 +66,34 @@ class Wish(msgspec.Struct, frozen=True):
     attempts: int = 1
 
     def __post_init__(self) -> None:
+        if not isinstance(self.census, CensusRule | None):
+            raise DeclarationError(f"census={self.census!r} is no rule of a census", hint="census=tutti.Census(…)")
+        if self.scope not in get_args(Scope):
+            raise DeclarationError(f"there is no scope {self.scope!r}", hint=f"one of {', '.join(get_args(Scope))}")
+        if type(self.minimum) is not int or self.minimum < 0:
+            raise DeclarationError(f"minimum={self.minimum!r} is no number of members", hint="0, or more")
+        if self.census is not None and self.census.at_most is not None and self.minimum > self.census.at_most:
+            raise DeclarationError(
+                f"minimum={self.minimum}, and the census takes no more than {self.census.at_most}",
+                hint="raise at_most, or lower the minimum",
+            )
+        if self.vital is not None and not callable(self.vital):
+            raise DeclarationError(f"vital={self.vital!r} cannot be called", hint="a function of a member's name")
         if type(self.attempts) is not int or not 1 <= self.attempts <= TRANSACTION_ATTEMPTS_MAX_COUNT:
             raise DeclarationError(
                 f"attempts={self.attempts!r} is no number of attempts",
                 hint=f"how often a handler is tried, from 1 to {TRANSACTION_ATTEMPTS_MAX_COUNT}",
             )
 
+    @property
+    def rule(self) -> CensusRule | None:
+        """With fewer members than the minimum it need not begin."""
+        if self.census is None:
+            return None
+        return msgspec.structs.replace(self.census, at_least=max(self.census.at_least, self.minimum))
+
     def intent(self) -> Intent:
-        rule = self.census
+        rule = self.rule
         terms = None
         if rule is not None:
             terms = CensusTerms(rule.at_least, rule.at_most, rule.within, frozenset(rule.named))
@@ -96,26 +116,46 @@ class Transaction:
         self._wish = wish
         self._managers = managers
         self._initiator: Initiator | None = None
+        self._under_way = False
 
     # Life
 
     async def __aenter__(self) -> Self:
+        if self._under_way:
+            raise DeclarationError(
+                "this transaction has begun already, and its block has not been left",
+                hint="call `bus.transaction(…)` for each, and open each once",
+            )
+        self._under_way = True
+        try:
+            await self._begin()
+        except BaseException:
+            self._under_way = False
+            raise
+        return self
+
+    async def _begin(self) -> None:
         managers, kind = await self._managers(), self._wish.kind
         self._initiator = Initiator(managers, self._wish)
         catalogue = managers.context.catalogue
         if not catalogue.may_begin(kind):
             await catalogue.advertise_transaction(kind)
         await self._initiator.begin()
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if error is None:
-            await self._leave()
-            return
         try:
-            await self._begun.abort(f"{type(error).__name__}: {error}"[:500])
+            if error is None:
+                await self._leave()
+            else:
+                await self._give_up(error)
+        finally:
+            self._under_way = False
+
+    async def _give_up(self, error: BaseException) -> None:
+        try:
+            await self._begun.abort(_reason(f"{type(error).__name__}: {error}"))
         except TuttiError as trouble:
             error.add_note(f"the transaction {self.id} could not be aborted at once: {trouble}")
 
@@ -125,6 +165,9 @@ class Transaction:
         if not begun.asked:
             try:
                 await self.commit()
+            except asyncio.CancelledError:
+                begun.withdraw()
+                raise
             except UncheckedTransaction:
                 if begun.outcome is None and await begun.abort("its publisher waited no longer") != "commit":
                     raise
@@ -168,13 +211,22 @@ class Transaction:
     async def commit(self, *, timeout: float = COMMIT_TIMEOUT_SECONDS, wait: Wait = "decided") -> None:
         """Until it is decided or, with `wait="ended"`, until every member has finished too. `TransactionAborted` says
         why not; `UncheckedTransaction` what is waited for: then commit again, or abort."""
+        if not is_number(timeout) or not timeout >= 0:
+            raise DeclarationError(f"timeout={timeout!r} is no time to wait", hint="seconds, 0 or more")
+        if wait not in get_args(Wait):
+            raise DeclarationError(f"wait={wait!r}: for what?", hint=f"one of {', '.join(get_args(Wait))}")
         await self._begun.commit(timeout, wait)
 
     async def abort(self, reason: str = "the publisher wants it") -> None:
         """Everywhere. Raises `TransactionClosed` if it is committed already."""
-        outcome = await self._begun.abort(reason)
+        outcome = await self._begun.abort(_reason(reason))
         if outcome == "commit":
             raise TransactionClosed(f"{self.id} is committed already", tx=self.id, hint="publish what undoes it")
+
+
+def _reason(reason: object) -> str:
+    """It travels, and stands in the journal: text that can be written in UTF-8, and not for ever."""
+    return str(reason)[:500].encode(errors="replace").decode()
 
 
 class Initiator:
@@ -201,14 +253,19 @@ class Initiator:
 
     async def begin(self) -> None:
         wish = self._wish
-        managing = await self._managers.open(wish.intent(), self, rule=wish.census, vital=wish.vital)
+        managing = await self._managers.open(wish.intent(), self, rule=wish.rule, vital=wish.vital)
         self._managing, self._own = managing, OwnWork(managing.tx)
         managing.take(told.Started(managing.now))
         try:
             await self._opened
         except asyncio.CancelledError:
-            self._ask(lambda number: told.AbortRequested(number, "its publisher was cancelled", managing.now))
+            self.withdraw()
             raise
+
+    def withdraw(self) -> None:
+        """Whoever is cancelled does not wait for the answer. What is decided stands."""
+        now = self._managing.now
+        self._ask(lambda number: told.AbortRequested(number, "its publisher was cancelled", now))
 
     @property
     def tx(self) -> str:
@@ -307,6 +364,8 @@ class Initiator:
 
     async def enlist(self, resource: Resource[Any]) -> Any:
         self._require_open()
+        if not isinstance(getattr(resource, "name", None), str) or not hasattr(resource, "prepares"):
+            raise DeclarationError(f"{resource!r} is no resource", hint="tutti.AsyncpgResource(…), for example")
         await self._context.bus.ready(resource)
         await self._managing.enlist(resource)
         return await self._own.begin(resource)
