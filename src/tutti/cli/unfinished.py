@@ -181,7 +181,7 @@ def about_situations(situations: Sequence[Situation]) -> Iterator[Finding]:
             silent.setdefault(one.manager, []).append(one.tx)
     for manager, left in silent.items():
         said = f"{manager} is gone and left {counted(len(left), 'open transaction')}: {_some(left)}"
-        todo = "start a process that shares the journal (`tutti up`): it takes over within seconds"
+        todo = "start `tutti up`, or a publisher, on this journal: it takes over within seconds"
         yield Finding("problem", "manager", said, todo)
     for one in situations:
         if one.state == "overdue":
@@ -213,7 +213,7 @@ def about_unannounced(late: Sequence[Entry]) -> Iterator[Finding]:
     if late:
         left = [entry.record.tx for entry in late]
         said = f"{counted(len(left), 'transaction')} decided and not announced: {_some(left)}"
-        todo = "start a process that shares the journal (`tutti up`); if one runs, see its log"
+        todo = "start `tutti up`, or a publisher, on this journal; if one runs, see its log"
         yield Finding("warning", "status", said, todo)
 
 

@@ -24,7 +24,8 @@ def journal_of(tx: str) -> str:
     journal, dash, rest = tx.partition("-")
     if not (journal and dash and rest):
         raise DeclarationError(
-            f"{tx!r} is no transaction id", hint="it is <journal id>-<random>, as `tutti tx ls` shows"
+            f"{tx!r} is no transaction id",
+            hint="it looks like 339979a9-cd61ae82-2: copy it whole from `tutti tx ls --all`",
         )
     return journal
 

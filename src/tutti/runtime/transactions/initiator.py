@@ -293,7 +293,8 @@ class Initiator:
                     f"no transaction of {self._wish.kind.name} began: {effect.reason}",
                     tx=self.tx,
                     replies=replies,
-                    hint="are subscribers with a `join` for it running? `replies` holds the offers that came",
+                    hint="did subscribers with a `join` for it serve before it began (`tutti run` says `… serves …`)? "
+                    "`replies` holds the offers that came",
                 )
             )
 

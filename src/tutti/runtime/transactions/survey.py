@@ -271,7 +271,7 @@ def _waits(
     if entry.finished:
         return ()
     if entry.lease_until <= now:
-        return ("a process that shares the journal: its manager is gone",)
+        return ("a manager that shares the journal, such as `tutti up`: its own is gone",)
     if entry.decision is None:
         if entry.delegated_to:
             return (f"the resource {entry.delegated_to}, which decides",)
