@@ -100,6 +100,7 @@ JOURNAL_WRITERS_COUNT: Final = 4  # connections that write to PostgreSQL, each a
 JOURNAL_READERS_COUNT: Final = 2  # connections that only read
 JOURNAL_PAGE_MAX_COUNT: Final = 1_000  # rows that one answer holds
 JOURNAL_SHRINK_MAX_COUNT: Final = 1_000  # transactions that one call shrinks: others wait for no more than that
+OFFER_MAX_BYTES: Final = 64 * 1024  # of what a subscriber offers when it joins, encoded
 JOURNAL_REASON_MAX_CHARACTERS: Final = 2_000  # of a decision; the rest stands in the logs
 STATUS_EVENTS_MAX_BYTES: Final = 65_536  # sequences within a status; more go to manifest records beside it
 TRANSACTION_EVENTS_MAX_COUNT: Final = 2**20  # of one transaction: so many numbers lie between two statuses

@@ -360,7 +360,54 @@ async def test_who_joined_a_census_that_failed_is_told_at_once(floor: Floor) -> 
     assert await floor.bus.stop(service, grace=5.0), "it waits for nothing: its clock stands still"
 
 
+class _Unspeakable(Exception):
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+@pytest.mark.parametrize("reason", [5, None, "\ud800", "x" * 3_000_000])
+async def test_a_handler_sets_abort_with_any_reason(floor: Floor, reason: Any) -> None:
+    async def take(event: Seat, tx: tutti.Branch) -> None:
+        tx.set_abort(reason)
+
+    async with floor.served(take), asyncio.timeout(5):
+        with pytest.raises(TransactionAborted):
+            await floor.publish()
+
+
+@pytest.mark.parametrize("error", [ValueError("\ud800"), ValueError("x" * 3_000_000), _Unspeakable()])
+async def test_a_handler_raises_what_can_hardly_be_said(floor: Floor, error: Exception) -> None:
+    async def take(event: Seat, tx: tutti.Branch) -> None:
+        raise error
+
+    async with floor.served(take), asyncio.timeout(5):
+        with pytest.raises(TransactionAborted, match=type(error).__name__):
+            await floor.publish()
+
+
 # When it is asked who takes part
+
+
+@pytest.mark.parametrize("offer", [object(), "\ud800", "x" * 1_000_000, lambda: None], ids=lambda o: type(o).__name__)
+async def test_an_offer_that_cannot_travel(floor: Floor, offer: object, caplog: pytest.LogCaptureFixture) -> None:
+    ferry, other = tutti.Subscriber("ferry"), tutti.Subscriber("other")
+
+    @ferry.join(Trip)
+    async def take_part(invite: tutti.Invite[Trip]) -> object:
+        return offer
+
+    @other.join(Trip, identity="other")
+    async def agree(invite: tutti.Invite[Trip]) -> bool:
+        return True
+
+    @ferry.on(Seat)
+    @other.on(Seat)
+    async def take(event: Seat, tx: tutti.Branch) -> None: ...
+
+    async with floor.bus.serve(ferry, other), floor.bus.transaction(Trip("Texel"), census=ONE) as tx:
+        assert [member.name for member in tx.members] == ["other"]
+    assert "it does not take part" in caplog.text
+    assert floor.bus.health().state == "ok"
 
 
 async def test_a_join_that_raises(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:

@@ -10,7 +10,7 @@ from tutti.errors import DeclarationError, TransactionClosed
 from tutti.model.event import event_type
 from tutti.resources import Resource
 from tutti.runtime.transactions.sessions import Session
-from tutti.runtime.transactions.site import Site
+from tutti.runtime.transactions.site import Site, sayable
 
 if TYPE_CHECKING:
     from tutti.runtime.transactions.taking import Taking
@@ -46,7 +46,7 @@ class HandlerBench:
         await asyncio.shield(stored)
 
     def set_abort(self, reason: str) -> None:
-        self._taking.set_abort(reason)
+        self._taking.set_abort(sayable(reason))
 
     @property
     def published(self) -> bool:
@@ -88,10 +88,10 @@ class CompensatorBench:
 
 def check_resource(site: Site, resource: Resource[Any], *, compensatable: bool) -> None:
     """Whoever finishes after a crash must know the resource by its name."""
-    declared = site.parts.resources.get(resource.name)
-    if declared is not resource:
+    name = getattr(resource, "name", resource)  # of what is no resource, itself
+    if site.parts.resources.get(str(name)) is not resource:
         raise DeclarationError(
-            f"subscriber {site.subscriber!r} enlists {resource.name!r}, which it does not declare",
+            f"subscriber {site.subscriber!r} enlists {name!r}, which it does not declare",
             hint=f"Subscriber({site.subscriber!r}, resources=[…]): after a crash it is found by its name",
         )
     if not resource.prepares and not compensatable:

@@ -47,6 +47,7 @@ from tutti.resources import Resource
 from tutti.runtime.transactions.events import Composed, Draft, compose, draft, with_keys, with_prepare
 from tutti.runtime.transactions.managing import Managers, Managing
 from tutti.runtime.transactions.own import OwnWork
+from tutti.runtime.transactions.site import said, sayable
 
 ConnectionT = TypeVar("ConnectionT")
 Wait = Literal["decided", "ended"]
@@ -155,7 +156,7 @@ class Transaction:
 
     async def _give_up(self, error: BaseException) -> None:
         try:
-            await self._begun.abort(_reason(f"{type(error).__name__}: {error}"))
+            await self._begun.abort(said(error))
         except TuttiError as trouble:
             error.add_note(f"the transaction {self.id} could not be aborted at once: {trouble}")
 
@@ -219,14 +220,9 @@ class Transaction:
 
     async def abort(self, reason: str = "the publisher wants it") -> None:
         """Everywhere. Raises `TransactionClosed` if it is committed already."""
-        outcome = await self._begun.abort(_reason(reason))
+        outcome = await self._begun.abort(sayable(reason))
         if outcome == "commit":
             raise TransactionClosed(f"{self.id} is committed already", tx=self.id, hint="publish what undoes it")
-
-
-def _reason(reason: object) -> str:
-    """It travels, and stands in the journal: text that can be written in UTF-8, and not for ever."""
-    return str(reason)[:500].encode(errors="replace").decode()
 
 
 class Initiator:

@@ -30,6 +30,7 @@ from tutti.limits import (
     ENDED_COLLECT_SECONDS,
     ENDED_KEPT_COUNT,
     ENDED_PACKET_MAX_COUNT,
+    OFFER_MAX_BYTES,
     PARTICIPANT_BEAT_SECONDS,
 )
 from tutti.model import attributes
@@ -283,12 +284,13 @@ class Participants:
                 answer = joining.decide(known)
                 if inspect.isawaitable(answer):
                     answer = await answer
+            offer = None if answer is True else _offer(answer)
         except Exception:
             log.exception("%s: the callback of %s failed: it does not take part", self.site.subscriber, joining.title)
             return
         if answer is None or answer is False:
             return
-        self._join(joining, invite, None if answer is True else answer)
+        self._join(joining, invite, offer)
 
     def _join(self, joining: Joining, invite: Invite, offer: object) -> None:
         if self.knows(invite.tx):  # the same invitation came twice, and its first copy was answered meanwhile
@@ -300,8 +302,7 @@ class Participants:
         taking = Taking(self, joining, part, Participation(part), key, wrap=wrap)
         taking.scope = invite.scope
         self.takings[invite.tx] = taking
-        offered = msgspec.to_builtins(offer, builtin_types=(bytes,)) if offer is not None else None
-        taking.take(p.Accepted(now, offered, joining.identity, self.site.instance, wrap.public))
+        taking.take(p.Accepted(now, offer, joining.identity, self.site.instance, wrap.public))
 
     def part(self, joining: Joining, tx: str, pseudonym: str, key: SigningKey, deadline: float) -> p.Part:
         return p.Part(
@@ -428,3 +429,11 @@ class Participants:
         self._over.move_to_end(tx)
         while len(self._over) > ENDED_KEPT_COUNT:
             self._over.popitem(last=False)
+
+
+def _offer(answer: object) -> object:
+    """What `join` returned, as it travels; raises if it cannot."""
+    offer = msgspec.to_builtins(answer, builtin_types=(bytes,))
+    if (size := len(msgspec.msgpack.encode(offer))) > OFFER_MAX_BYTES:
+        raise InvalidEvent(f"an offer of {size:,} bytes; the limit is {OFFER_MAX_BYTES:,}", hint="offer a reference")
+    return offer

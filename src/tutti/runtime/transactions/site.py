@@ -64,5 +64,13 @@ class Site:
 def said(error: BaseException) -> str:
     """Why something failed, as votes and reports say it."""
     if isinstance(error, TuttiError):
-        return error.what[:REASON_MAX_CHARACTERS]
-    return f"{type(error).__name__}: {error}"[:REASON_MAX_CHARACTERS]
+        return sayable(error.what)
+    return sayable(f"{type(error).__name__}: {sayable(error)}")
+
+
+def sayable(reason: object) -> str:
+    """A reason travels, and stands in the journal: as text, in UTF-8, and no more of it than a person reads."""
+    try:
+        return str(reason)[:REASON_MAX_CHARACTERS].encode(errors="replace").decode()
+    except Exception as error:  # noqa: BLE001  whatever a user's __str__ raises, it must not keep a vote back
+        return f"{type(reason).__name__} cannot be shown: {type(error).__name__}"
