@@ -83,8 +83,9 @@ class ParticipantLog(Protocol):
 
     async def write(self, row: LogRow) -> None:
         """Insert, or replace what is there of the same (subscriber, tx). A row never goes back: *voted* is not replaced
-        by *working*, an outcome by nothing but itself, and what has ended stays; such a write changes nothing. Raises
-        `Fenced` if another instance has taken the row over."""
+        by *working* in round 0, which was never asked for a vote (in a round it is a no, and takes a yes back), an
+        outcome by nothing but itself, and what has ended stays; such a write changes nothing. Raises `Fenced` if
+        another instance has taken the row over, or ended it."""
 
     async def close_row(self, subscriber: str, tx: str, record: ParticipantRecord) -> None:
         """It ended. The record and the secret are kept, so that a repeated decision can be answered, until `forget`;

@@ -77,6 +77,11 @@ _PARKED: Final = (
 # Rows
 
 
+def _rank(record: ParticipantRecord) -> int:
+    """What a row may replace. Working, and asked for a vote before, is a no: it takes the place of a yes."""
+    return 1 if record.state == "working" and record.round else _RANKS[record.state]
+
+
 def write(rows: Rows, row: LogRow) -> None:
     invariant(row.tx == row.record.tx, f"a row for {row.tx} holds the record of {row.record.tx}")
     written = rows.run(
@@ -86,7 +91,7 @@ def write(rows: Rows, row: LogRow) -> None:
         " WHERE participant_rows.ended_at IS NULL AND participant_rows.instance IN ('', excluded.instance)"
         " AND (participant_rows.rank < excluded.rank OR participant_rows.rank = excluded.rank"
         "      AND (excluded.rank < 2 OR participant_rows.state = excluded.state))",
-        *(row.subscriber, row.tx, row.instance, row.record.state, _RANKS[row.record.state], _encode(row)),
+        *(row.subscriber, row.tx, row.instance, row.record.state, _rank(row.record), _encode(row)),
     )
     if not written:
         _refuse_stranger(rows, row)

@@ -77,7 +77,6 @@ class RowContract(_Contract):
     @pytest.mark.parametrize(
         ("first", "second"),
         [
-            ("voted", "working"),
             ("committed", "working"),
             ("aborted", "voted"),
             ("committed", "aborted"),
@@ -88,6 +87,21 @@ class RowContract(_Contract):
         await log.write(row_of("j-1", first))
         await log.write(row_of("j-1", second))
         assert await log.find("hotel", "j-1") == row_of("j-1", first)
+
+    async def test_work_that_was_not_asked_for_a_vote_replaces_none(self, log: ParticipantLog) -> None:
+        early = row_of("j-1")
+        await log.write(row_of("j-1", "voted"))
+        await log.write(msgspec.structs.replace(early, record=msgspec.structs.replace(early.record, round=0)))
+        assert await log.find("hotel", "j-1") == row_of("j-1", "voted")
+
+    async def test_a_no_takes_the_place_of_a_yes(self, log: ParticipantLog) -> None:
+        """It may be said only when it stands here: what was prepared for the yes is rolled back then."""
+        refused = row_of("j-1")
+        await log.write(row_of("j-1", "voted"))
+        for number in (2, 3):  # the round in which the yes was, perhaps, written; and a later one
+            no = msgspec.structs.replace(refused, record=msgspec.structs.replace(refused.record, round=number))
+            await log.write(no)
+            assert await log.find("hotel", "j-1") == no
 
     async def test_an_ended_row_is_kept_and_no_longer_open(self, log: ParticipantLog) -> None:
         await log.write(row_of("j-1", "voted", events=(b"one",)))
