@@ -19,6 +19,7 @@ from tutti.errors import (
     JournalUnfit,
     TransactionAborted,
     TransactionClosed,
+    TuttiError,
     TypeNotAdvertised,
 )
 from tutti.resources.memory import MemoryResource, MemoryStore
@@ -443,6 +444,15 @@ async def test_a_journal_that_is_no_database(tmp_path: Path) -> None:
     (tmp_path / "journal.sqlite").write_text("Dear diary, " * 1000)
     async with tutti.connect("memory://", journal=tmp_path) as bus:
         with pytest.raises(JournalUnfit, match=r"journal\.sqlite"):
+            await bus.transaction(Trip("Texel"), census=ONE).__aenter__()
+
+
+@pytest.mark.parametrize("place", ["a file", "a file/below", "a\0b", "key"])
+async def test_a_journal_where_no_folder_can_be(tmp_path: Path, place: str) -> None:
+    (tmp_path / "a file").write_text("x")
+    (tmp_path / "key" / "journal.key").mkdir(parents=True, mode=0o700)
+    async with tutti.connect("memory://", journal=tmp_path / place) as bus:
+        with pytest.raises(TuttiError, match=r"journal\.key|journal's key"):
             await bus.transaction(Trip("Texel"), census=ONE).__aenter__()
 
 

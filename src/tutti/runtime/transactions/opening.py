@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from tutti.errors import DeclarationError
+from tutti.errors import DeclarationError, JournalUnfit
 from tutti.journal import Journal
 from tutti.journal.sqlite import SqliteJournal
 from tutti.resources import Resource
@@ -54,11 +54,20 @@ class CoordinatorOpener:
             passing = PassingJournal(Path(tempfile.mkdtemp(prefix="tutti-")), clock=context.clock.wall)
             coordinator = Coordinator(context, passing, SigningKey.fresh(), self._resources)
         else:
-            self._place.mkdir(parents=True, exist_ok=True)
-            key = keep_journal_key(self._place / KEY_FILE)
+            key = self._key()
             coordinator = Coordinator(context, open_journal(self._journal, self._place), key, self._resources)
         await coordinator.start()
         return coordinator
+
+    def _key(self) -> SigningKey:
+        try:
+            self._place.mkdir(parents=True, exist_ok=True)
+            return keep_journal_key(self._place / KEY_FILE)
+        except (OSError, ValueError) as error:  # ValueError: such a path cannot be
+            raise JournalUnfit(
+                f"the journal's key cannot be kept in {str(self._place)!r}: {error}",
+                hint="name a folder that this process may write to, on a disk with room",
+            ) from error
 
 
 def open_journal(journal: str | Path, folder: Path) -> Journal:
