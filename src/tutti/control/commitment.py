@@ -13,8 +13,8 @@ One machine for each transaction, at its manager.
  5. `open` takes the round back: its votes are void, and closing goes on.
  6. Proposals go to the journal. Nothing is announced before the journal has said what stands; that is announced, be it
     the proposal or not, and repeated with growing pauses until every member has ended.
- 7. A member whose outcome is abort, unless it compensates, is not waited for beyond `ABORT_WAIT_SECONDS`, nor once it
-    is lost without a yes: who has not voted undoes its work alone, and may have lost its key; who has voted asks.
+ 7. A member whose outcome is abort is not waited for beyond `ABORT_WAIT_SECONDS`, unless it compensates; nor once it is
+    lost without a yes: who has not voted undoes its work alone, and may have lost its key; who has voted asks.
  8. The publisher's own resources are a requirement: prepared with the members, finished with the decision.
  9. A journal that does not answer is asked again. A fenced manager falls silent.
 """
@@ -468,7 +468,7 @@ class Commitment:
         """Whether the end of a branch is still to be reported."""
         row = self.decision
         late = self._now >= self._decided_at + ABORT_WAIT_SECONDS
-        gone = {h for h in self._members if late or h in self._lost} - self._compensating
+        gone = self._lost | (self._members.keys() - self._compensating if late else set())
         left = self._members.keys() - self._ended
         return any(row is None or row.outcome_for(h) == "commit" or h not in gone for h in left)
 

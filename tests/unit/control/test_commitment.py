@@ -315,6 +315,14 @@ def test_who_compensates_is_waited_for() -> None:
     assert last == [RecordEnded("h1", "abort"), Finished("abort")]
 
 
+def test_who_was_lost_while_it_compensated_may_have_lost_its_key() -> None:
+    machine = Commitment(TX, EPOCH, MEMBERS, deadline=DEADLINE)
+    machine.step(JournalDecided(Decision(TX, "abort", EPOCH), 1.0))
+    machine.step(Received(Ended(TX, "h1", "abort", "compensating"), "k1", 2.0))
+    effects = [effect for h in ("h1", "h2", "h3") for effect in machine.step(MemberLost(h, 3.0))]
+    assert Finished("abort") in effects
+
+
 def test_a_decision_never_changes() -> None:
     machine = committed()
     assert machine.step(JournalDecided(Decision(TX, "abort", EPOCH), 3.0)) == []

@@ -212,9 +212,9 @@ class Coordinator:
         at_work = any(not managed.machine.open for managed in self._managed.values())
         return not (at_work or self._ended or self._finished) and self._relay.idle
 
-    def heard(self, instance: str) -> float:
-        """When this instance was heard last, on the monotonic clock; 0.0: not for a while, or never."""
-        return self._beats.get(instance, 0.0)
+    def heard(self, instance: str) -> float | None:
+        """When this instance was heard last, on the monotonic clock; None: not for a while, or never."""
+        return self._beats.get(instance)
 
     # The wire
 
@@ -343,8 +343,11 @@ class Coordinator:
         self._beats = {name: at for name, at in self._beats.items() if now - at <= MEMBER_LOST_SECONDS}
         for managed in tuple(self._managed.values()):
             for member in managed.machine.members:
-                last = max(self._beats.get(member.instance, 0.0), managed.since)
-                if member.instance and now - last > MEMBER_LOST_SECONDS:
+                last = max(self._beats.get(member.instance, managed.since), managed.since)
+                if not member.instance or now - last <= MEMBER_LOST_SECONDS:
+                    managed.missed.discard(member.hash)
+                elif member.hash not in managed.missed:
+                    managed.missed.add(member.hash)
                     managed.take(told.MemberLost(member.hash, self.clock.wall()))
 
     async def _succeed(self) -> None:

@@ -73,4 +73,4 @@ class Groups:
 
     def _lives(self, member: Enrolment) -> bool:
         heard = self._coordinator.heard(member.instance)
-        return bool(heard) and self._coordinator.clock.monotonic() - heard <= MEMBER_LOST_SECONDS
+        return heard is not None and self._coordinator.clock.monotonic() - heard <= MEMBER_LOST_SECONDS
