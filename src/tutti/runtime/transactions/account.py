@@ -128,7 +128,8 @@ def _event(event: Consumed) -> dict[str, Any]:
 
 def manager_steps(given: told.Input, effects: Sequence[told.Effect]) -> Iterator[tuple[str, Step]]:
     """Each with the member that it is about, or with nothing."""
-    yield from _manager_took(given)
+    if effects or not isinstance(given, told.MemberLost):  # a loss is told again and again; once it matters
+        yield from _manager_took(given)
     for effect in effects:
         yield from _manager_does(effect)
 

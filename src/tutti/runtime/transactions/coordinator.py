@@ -339,15 +339,13 @@ class Coordinator:
                     log.warning("the journal is looked after later: %s", error)
 
     def _watch_members(self) -> None:
+        """The machine is told again each time: it forgets a loss when a late message comes, or a round begins anew."""
         now = self.clock.monotonic()
         self._beats = {name: at for name, at in self._beats.items() if now - at <= MEMBER_LOST_SECONDS}
         for managed in tuple(self._managed.values()):
             for member in managed.machine.members:
                 last = max(self._beats.get(member.instance, managed.since), managed.since)
-                if not member.instance or now - last <= MEMBER_LOST_SECONDS:
-                    managed.missed.discard(member.hash)
-                elif member.hash not in managed.missed:
-                    managed.missed.add(member.hash)
+                if member.instance and now - last > MEMBER_LOST_SECONDS:
                     managed.take(told.MemberLost(member.hash, self.clock.wall()))
 
     async def _succeed(self) -> None:

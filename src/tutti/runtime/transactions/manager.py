@@ -51,7 +51,6 @@ class Managed:
         self.payload_key: PayloadKey | None = None
         self.keys: dict[str, bytes] = {}  # the same, wrapped for the members of a group
         self.stored: dict[str, set[int]] = {}
-        self.missed: set[str] = set()  # members whose heartbeat is missing, and the machine knows
         self.complete = True  # `stored` holds all: no other process published in it
         self._timer: Timer | None = None
         self.since = coordinator.clock.monotonic()

@@ -256,6 +256,23 @@ async def test_a_member_that_falls_silent_is_lost(floor: Floor, monkeypatch: pyt
             await tx.publish(Invitation("FW26"))
 
 
+async def test_a_loss_is_told_again_while_it_lasts(floor: Floor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tutti.runtime.transactions.coordinator.MEMBER_LOST_SECONDS", -1.0)
+    monkeypatch.setattr("tutti.runtime.transactions.coordinator.MANAGER_WATCH_SECONDS", 3_600.0)
+    member = await floor.member("silent")
+    member.instance = "nobody"
+    coordinator = await floor.bus.coordinator()
+    told: list[object] = []
+    async with floor.transaction() as tx:
+        managed = coordinator._managed[tx.id]
+        monkeypatch.setattr(managed, "take", told.append)
+        coordinator._watch_members()
+        coordinator._watch_members()  # it may have been forgotten with a late message, or a new round
+        monkeypatch.undo()
+        await tx.abort("enough")
+    assert len(told) == 2
+
+
 @pytest.mark.parametrize("options", [{"deadline": 0}, {"deadline": -1}, {"group": "no spaces"}])
 async def test_what_makes_no_sense_is_refused(floor: Floor, options: dict[str, Any]) -> None:
     with pytest.raises(DeclarationError):
