@@ -362,7 +362,9 @@ class Initiator:
     async def enlist(self, resource: Resource[Any]) -> Any:
         self._require_open()
         if not isinstance(getattr(resource, "name", None), str) or not hasattr(resource, "prepares"):
-            raise DeclarationError(f"{resource!r} is no resource", hint="tutti.resources.postgres.asyncpg.AsyncpgResource(…), for example")
+            raise DeclarationError(
+                f"{resource!r} is no resource", hint="tutti.resources.postgres.asyncpg.AsyncpgResource(…), for example"
+            )
         await self._context.bus.ready(resource)
         await self._managing.enlist(resource)
         return await self._own.begin(resource)
